@@ -1,0 +1,110 @@
+"""What every test gets: no network, one thread, and the folder of shared cases where there is one."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before anything imports torch or a Hugging Face library; processes that tests start inherit it.
+for _name, _value in {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_EVALUATE_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}.items():
+    os.environ[_name] = _value
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def is_local(address: Any) -> bool:
+    """True for Unix sockets and for addresses of this machine."""
+    if not isinstance(address, tuple):
+        return True
+    host = address[0]
+    if isinstance(host, bytes):
+        host = host.decode()
+    if host in ("", "localhost", socket.gethostname()):
+        return True
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return ip.is_loopback or ip.is_unspecified
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any connection that leaves this machine fails the test, with the address."""
+
+    def guarded(connect: Callable[[socket.socket, Any], Any]) -> Callable[[socket.socket, Any], Any]:
+        def call(self: socket.socket, address: Any) -> Any:
+            if not is_local(address):
+                pytest.fail(f"a test tried to reach {address}")
+            return connect(self, address)
+
+        return call
+
+    monkeypatch.setattr(socket.socket, "connect", guarded(socket.socket.connect))
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded(socket.socket.connect_ex))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of cases beside the checkout; tests that need it are skipped where it is not."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("no folder ../shared beside the checkout")
+    return folder
+
+
+def make_text(num_documents: int, *, sentences: int = 8, seed: int = 0, chinese: bool = False) -> str:
+    """Documents of short sentences with some regularity to learn: blank lines between them."""
+    draw = random.Random(seed)
+    words = (
+        "春夏秋冬山水花鸟风雨日月星云天地" if chinese else "red blue old new cat dog sun moon runs sleeps sings".split()
+    )
+    documents = []
+    for _ in range(num_documents):
+        lines = []
+        for _ in range(sentences):
+            chosen = [draw.choice(words) for _ in range(draw.randint(3, 9))]
+            lines.append("".join(chosen) + "。" if chinese else " ".join(chosen) + ".")
+        documents.append("\n".join(lines))
+    return "\n\n".join(documents) + "\n"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A text file of 40 documents of 8 sentences."""
+    path = tmp_path / "corpus.txt"
+    path.write_text(make_text(40), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def text_of() -> Callable[..., str]:
+    return make_text
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared data of tests never lands in the user's cache."""
+    monkeypatch.setenv("MINIBERT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
