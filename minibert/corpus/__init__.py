@@ -1,0 +1,1 @@
+"""Raw text -> documents -> sentences -> token store -> sentence pairs -> masked examples."""

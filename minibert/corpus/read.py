@@ -1,0 +1,267 @@
+"""Files -> documents, as a stream.
+
+The text contract: a blank line ends a document, so does the end of a file. A line is blank if str.strip() leaves
+nothing of it (ideographic blanks too); a line of zero-width characters alone is not blank, though it will have no
+tokens. In JSONL and parquet a record is a document. Source: google-research/bert create_pretraining_data.py.
+"""
+
+import difflib
+import glob
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from minibert.corpus.decoding import BLOCK_BYTES, COMPRESSIONS, byte_blocks, check_encoding, line_blocks
+from minibert.errors import UserError
+
+STDIN = "-"
+FORMATS = (".txt", ".jsonl", ".parquet")
+
+_PARQUET_ROWS = 1024  # read at a time
+
+
+def find_files(patterns: Sequence[str]) -> list[Path]:
+    """The files that the patterns name, each file once, in the order of the patterns.
+
+    A pattern is a file (an unknown suffix is read as text), a folder (searched to its depth for the known suffixes, in
+    sorted order, names that begin with a dot left out) or a glob, `**` too, whose matches count as if each were named.
+    Raises: UserError if a pattern finds nothing. ValueError for STDIN: the caller has put spool_stdin's file there.
+    """
+    found: dict[str, Path] = {}
+    for pattern in patterns:
+        if pattern == STDIN:
+            raise ValueError("standard input is to be spooled first")
+        if os.path.lexists(pattern):
+            files = _files_of(Path(pattern))
+            if not files:
+                raise UserError(
+                    _nothing_in(Path(pattern)), pattern, f"known are {_known_suffixes()}; name other files one by one"
+                )
+        else:
+            matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+            files = [file for match in matches for file in _files_of(Path(match))]
+            if not files:
+                raise UserError("no such file or folder", pattern, _near_name(Path(pattern)))
+        for file in files:
+            found.setdefault(os.path.realpath(file), file)
+    return list(found.values())
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UserError(
+            "neither a file nor a folder (a broken link, a pipe?)", str(path), f"send a pipe to standard input, {STDIN}"
+        )
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"cannot be read: {error.strerror}", str(error.filename)) from error
+
+    files = []
+    for folder, subfolders, names in os.walk(path, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        files += [Path(folder, name) for name in names if not name.startswith(".") and _format(Path(name))]
+    return sorted(file for file in files if file.is_file())
+
+
+def _format(path: Path) -> str | None:
+    """`.txt`, `.jsonl` or `.parquet`, whatever the compression; None if the suffix is another."""
+    name = path.name.lower()
+    for compression in COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+
+
+def _known_suffixes() -> str:
+    return f"{' '.join(FORMATS)}, each also with {' '.join(COMPRESSIONS)}"
+
+
+def _nothing_in(folder: Path) -> str:
+    suffixes = sorted({Path(name).suffix for _, _, names in os.walk(folder) for name in names})
+    return "the folder holds no text" + (f", only {' '.join(suffixes[:8])}" if any(suffixes) else "")
+
+
+def _near_name(path: Path) -> str | None:
+    if glob.has_magic(str(path)):
+        return "the pattern matches nothing; quote it if the shell should leave it alone"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=3)
+    return f"did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else None
+
+
+def spool_stdin(stream: BinaryIO, folder: Path) -> Path:
+    """Copies standard input to folder/stdin.txt: a corpus is read twice, for the vocabulary and for the examples."""
+    path = folder / "stdin.txt"
+    with path.open("wb") as file:
+        shutil.copyfileobj(stream, file, BLOCK_BYTES)
+    return path
+
+
+def fingerprint(files: Sequence[Path]) -> str:
+    """32 hex digits of BLAKE2b over the files' bytes and lengths, in order; their names and times do not count."""
+    total = blake2b(digest_size=16)
+    for path in files:
+        own, size = blake2b(), 0
+        with _readable(path), path.open("rb") as stream:
+            while block := stream.read(BLOCK_BYTES):
+                own.update(block)
+                size += len(block)
+        total.update(size.to_bytes(8, "little") + own.digest())
+    return total.hexdigest()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from error
+
+
+def read_documents(files: Sequence[Path], *, encoding: str = "utf-8", text_field: str = "text") -> Iterator[list[str]]:
+    r"""The documents of the files as a stream, each its stripped non-blank lines; a document without any is left out.
+
+    A line ends at \n, \r\n or \r only. Memory is flat: one block of a file, one document.
+    Args: encoding: of text and JSONL. text_field: of JSONL objects, the column of parquet.
+    Raises: UserError with file, line (or row) and fix for whatever cannot be read exactly; nothing is skipped or
+        replaced. An unknown encoding is refused at the call, all else when the stream gets there.
+    """
+    check_encoding(encoding)
+    return _documents(files, encoding, text_field)
+
+
+def _documents(files: Sequence[Path], encoding: str, text_field: str) -> Iterator[list[str]]:
+    for path in files:
+        if _format(path) == ".parquet":
+            yield from _records(_parquet_texts(path, text_field))
+        elif _format(path) == ".jsonl":
+            yield from _records(_jsonl_texts(path, encoding, text_field))
+        else:
+            yield from _text_documents(line_blocks(path, encoding))
+
+
+def _text_documents(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+    document: list[str] = []
+    for block in blocks:
+        lines = [line.strip() for line in block]
+        start = 0
+        while True:
+            try:
+                end = lines.index("", start)
+            except ValueError:
+                break
+            document += lines[start:end]
+            start = end + 1
+            if document:
+                yield document
+                document = []
+        document += lines[start:]
+    if document:
+        yield document
+
+
+def _records(texts: Iterable[str]) -> Iterator[list[str]]:
+    for text in texts:
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if document := [line for line in map(str.strip, text.split("\n")) if line]:
+            yield document
+
+
+def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[str]:
+    numbers = count(1)
+    for block in line_blocks(path, encoding):
+        for line, number in zip(block, numbers):  # noqa: B905 - endless
+            if not line or line.isspace():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
+                raise UserError(f"not JSON: {error}", f"{path}:{number}", "one JSON object a line") from error
+            if not isinstance(record, dict):
+                raise UserError(
+                    f"a JSON {_json_type(record)}, not an object", f"{path}:{number}", f'{{"{text_field}": "..."}}'
+                )
+            if text_field not in record:
+                raise _no_field(text_field, list(record), f"{path}:{number}")
+            text = record[text_field]
+            if not isinstance(text, str):
+                raise _no_string(text_field, _json_type(text), f"{path}:{number}")
+            if "\\ud" in line or "\\uD" in line:  # only an escape can bring half a surrogate pair past the decoder
+                _refuse_half_pairs(text, f"{path}:{number}")
+            yield text
+
+
+def _json_type(value: object) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def _refuse_half_pairs(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start]).strip("'")
+        raise UserError(
+            f"{half} is half of a surrogate pair, no character", where, "remove the escape from the line"
+        ) from error
+
+
+def _no_field(text_field: str, fields: list[str], where: str) -> UserError:
+    near = difflib.get_close_matches(text_field, fields, n=1)
+    shown = ", ".join(map(repr, fields[:20])) or "none"
+    return UserError(
+        f"no field {text_field!r}; there are {shown}", where, f"--text-field {near[0] if near else 'NAME'}"
+    )
+
+
+def _no_string(text_field: str, kind: str, where: str) -> UserError:
+    return UserError(
+        f"{text_field!r} is {kind}, not a string", where, "--text-field NAME names the field that holds the text"
+    )
+
+
+def _parquet_texts(path: Path, text_field: str) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row, rows = 0, count(1)
+    try:
+        with _seekable(path) as source, pq.ParquetFile(source, buffer_size=BLOCK_BYTES) as file:
+            if text_field not in file.schema_arrow.names:
+                raise _no_field(text_field, file.schema_arrow.names, str(path))
+            kind = file.schema_arrow.field(text_field).type
+            values = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values)):
+                raise _no_string(text_field, f"a column of {kind}", str(path))
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=[text_field]):
+                for text, row in zip(batch.column(0).to_pylist(), rows):  # noqa: B905 - endless
+                    if text is None:
+                        raise _no_string(text_field, "null", f"{path}: row {row}")
+                    yield text
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise UserError(f"cannot be read as parquet after row {row}: {reason}", str(path)) from error
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[IO[bytes]]:
+    """The parquet file itself, or a temporary decompressed copy: parquet is read from its end."""
+    if path.suffix.lower() not in COMPRESSIONS:
+        with path.open("rb") as stream:
+            yield stream
+        return
+    with tempfile.TemporaryFile() as copy:
+        for block in byte_blocks(path):
+            copy.write(block)
+        copy.seek(0)
+        yield copy

@@ -1,0 +1,221 @@
+"""Bytes to lines: line ends, encodings, compressions, and where an error is said to be."""
+
+import bz2
+import gzip
+import lzma
+import re
+import tempfile
+import tracemalloc
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minibert.corpus import decoding
+from minibert.corpus.decoding import check_encoding, line_blocks
+from minibert.errors import UserError
+
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+CHINESE = "汉字编码的测试，这一行是中文。"
+
+
+def lines_of(path, encoding="utf-8"):
+    return [line for block in line_blocks(path, encoding) for line in block]
+
+
+def written(folder, data, name="corpus.txt"):
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Writes the bytes, reads them, hands back the error."""
+
+    def read(data, encoding="utf-8", name="corpus.txt"):
+        with pytest.raises(UserError) as caught:
+            lines_of(written(tmp_path, data, name), encoding)
+        return caught.value
+
+    return read
+
+
+TRICKY = st.text(
+    st.sampled_from("ab \t\n\r\u2028\x85\x0b\x0c\x1c\ufeff\u3000\u200b\0é不中𠀀😀") | st.characters(codec="utf-8")
+)
+
+
+@given(
+    text=TRICKY,
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"]),
+    compression=st.sampled_from(sorted(COMPRESS)),
+    block_bytes=st.integers(1, 40),
+)
+def test_lines_are_those_of_the_simple_definition(text, encoding, compression, block_bytes):
+    eats_bom = encoding in ("utf-8-sig", "utf-16", "utf-32")  # writes and drops its own, so that a second one is text
+    expected = re.split("\r\n|\r|\n", text if eats_bom else text.removeprefix("\ufeff"))
+    if not expected[-1]:
+        expected.pop()  # a line end ends a line, it does not begin one
+    data = text.encode(encoding)
+    block_bytes = max(block_bytes, 4)  # the first block shows the byte order mark
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(decoding, "BLOCK_BYTES", block_bytes):
+        path = written(Path(folder), COMPRESS[compression](data), f"corpus.txt{compression}")
+        with mock.patch.object(decoding, "_refuse_binary"):
+            assert lines_of(path, encoding) == expected
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 4, 5])
+def test_crlf_cut_by_a_block_is_one_line_end(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(decoding, "BLOCK_BYTES", block_bytes)
+    assert lines_of(written(tmp_path, b"a\r\nb\r\rc\n\nd\r")) == ["a", "b", "", "c", "", "d"]
+
+
+def test_nothing_but_newlines_ends_a_line(tmp_path):
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+    assert lines_of(written(tmp_path, text.encode())) == [text]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
+def test_only_the_first_character_is_a_bom(tmp_path, encoding):
+    path = written(tmp_path, "\ufeff\ufeff一\n\ufeff二".encode(encoding))
+    assert lines_of(path, encoding) == ["\ufeff一", "\ufeff二"]
+
+
+def test_line_longer_than_many_blocks(tmp_path):
+    line = "长" * 1_000_000
+    assert lines_of(written(tmp_path, f"a\n{line}\nb".encode())) == ["a", line, "b"]
+
+
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
+class TestArchives:
+    def test_members_follow_each_other(self, tmp_path, compression):
+        data = COMPRESS[compression](b"one\ntw") + COMPRESS[compression](b"o\n")
+        assert lines_of(written(tmp_path, data, f"corpus.txt{compression}")) == ["one", "two"]
+
+    def test_truncated_is_refused(self, refused, compression):
+        data = COMPRESS[compression]("".join(f"{i * i}\n" for i in range(30_000)).encode())
+        for end in (len(data) - 3, len(data) // 2):
+            error = refused(data[:end], name=f"corpus.txt{compression}")
+            assert "truncated" in error.problem
+            assert error.where.endswith(f"corpus.txt{compression}")
+
+    def test_damaged_is_refused(self, refused, compression):
+        data = bytearray(COMPRESS[compression]("".join(f"{i * i}\n" for i in range(3000)).encode()))
+        data[len(data) // 2 : len(data) // 2 + 40] = b"\xff" * 40
+        assert compression in refused(bytes(data), name=f"corpus.txt{compression}").problem
+
+    def test_plain_text_under_its_name_is_refused(self, refused, compression):
+        assert compression in refused(b"plain text, never compressed\n", name=f"corpus.txt{compression}").problem
+
+
+def test_zst_skippable_frame_is_skipped(tmp_path):
+    skippable = (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"note"
+    data = skippable + zstandard.compress(b"one\n") + skippable + zstandard.compress(b"two\n")
+    assert lines_of(written(tmp_path, data, "corpus.zst")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("before", "line", "encoding"),
+    [
+        (b"", 1, "utf-8"),
+        (b"ok\nok\r\nok\rok", 4, "utf-8"),
+        (b"ok\r", 2, "utf-8"),
+        (b"ok\r\n\r\n", 3, "utf-8"),
+        ("好\n好".encode(), 2, "utf-8"),
+        ("好\r\n好\n".encode("gb18030"), 3, "gb18030"),
+    ],
+)
+def test_error_names_line_offset_and_byte(refused, monkeypatch, before, line, encoding, block_bytes):
+    monkeypatch.setattr(decoding, "BLOCK_BYTES", block_bytes)
+    error = refused(before + b"\xff after\n", encoding)
+    assert error.where.endswith(f"corpus.txt:{line}")
+    assert f"byte 0xff at offset {len(before)} is not {encoding}" in error.problem
+    assert "--encoding" in error.fix
+
+
+def test_error_offset_is_counted_over_blocks(refused, monkeypatch):
+    monkeypatch.setattr(decoding, "BLOCK_BYTES", 64)
+    error = refused(gzip.compress(b"0123456789\n" * 100 + b"ab\xe4\xb8"), name="corpus.txt.gz")
+    assert error.where.endswith("corpus.txt.gz:101")
+    assert "byte 0xe4 at offset 1102" in error.problem
+    assert "end of data" in error.problem
+
+
+@pytest.mark.parametrize("before", ["", "a", "plain words first\n\n"])
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16-le", "utf-16-be"])
+def test_likely_encoding_of_chinese_is_named(refused, before, encoding):
+    error = refused((before + CHINESE * 3).encode(encoding))
+    assert error.fix == f"it looks like {encoding}: --encoding {encoding}"
+
+
+def test_likely_encoding_of_traditional_chinese_and_of_french(refused):
+    assert "--encoding big5" in refused("漢字編碼的測試，這一行是中文。".encode("big5")).fix
+    assert "--encoding cp1252" in refused("Le café est fermé “à midi”, dit-il; où aller ?".encode("cp1252")).fix
+    assert "--encoding utf-8" in refused(CHINESE.encode(), "ascii").fix
+
+
+def test_damaged_byte_in_utf8_is_not_taken_for_another_encoding(refused):
+    assert "mend this byte" in refused(CHINESE.encode() + b"\xff" + CHINESE.encode()).fix
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_foreign_bom_is_refused_with_the_fix(refused, encoding):
+    name = encoding[:6]
+    data = ("\ufeff" + CHINESE).encode(encoding)
+    assert refused(data).fix == f"--encoding {name}"
+    if name == "utf-32":
+        assert refused(data, "utf-16").fix == "--encoding utf-32"
+
+
+def test_utf16_without_bom_is_refused_with_the_fix(refused):
+    assert refused(CHINESE.encode("utf-16-be"), "utf-16").fix == "it looks like utf-16-be: --encoding utf-16-be"
+    assert refused("plain English words".encode("utf-16-le")).fix == "it looks like utf-16-le: --encoding utf-16-le"
+
+
+def test_utf8_read_as_utf16_is_refused_with_the_fix(refused):
+    assert refused((CHINESE * 2).encode(), "utf-16").fix == "it looks like utf-8: --encoding utf-8"
+
+
+def test_binary_is_refused_and_named(refused):
+    assert "not utf-8 text" in refused(b"\x01\0\0\0" * 50).problem
+    assert "gzip data" in refused(gzip.compress(b"text")).fix
+    assert "xz data" in refused(lzma.compress(b"text")).fix
+    assert "zstd data" in refused(zstandard.compress(b"text" * 9)).fix
+
+
+def test_a_few_nulls_are_text(tmp_path):
+    text = "a\0b" + "\0" * 7 + "word " * 100
+    assert lines_of(written(tmp_path, text.encode())) == [text]
+
+
+@pytest.mark.parametrize("name", ["klingon", "hex", "rot13", "undefined", "", "a\0b"])
+def test_unknown_encoding_is_refused_with_examples(name):
+    with pytest.raises(UserError, match="unknown encoding") as caught:
+        check_encoding(name)
+    assert "gb18030" in caught.value.fix
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    def peak(num_lines, name):
+        path = written(tmp_path, "一行文字 and some words\n".encode() * num_lines, name)
+        tracemalloc.start()
+        try:
+            for _ in line_blocks(path):
+                pass
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    small, large = peak(50_000, "small.txt"), peak(400_000, "large.txt")
+    assert large < 1.2 * small  # measured: within 1 %
