@@ -1,0 +1,1 @@
+"""Text <-> ids with offsets; training a vocabulary."""
