@@ -1,0 +1,77 @@
+"""config.json <-> BertConfig."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from minibert.errors import UserError
+from minibert.model.bert import BertConfig
+
+CONFIG_NAMES = ("config.json", "bert_config.json")  # the second is Google's
+NORM_OF_MODEL_TYPE = {None: "post", "bert": "post", "megatron-bert": "pre"}  # Google's files name no type
+OURS = ("norm", "positions", "extra")
+
+
+def load_config(folder: Path | str) -> BertConfig:
+    """Read config.json or bert_config.json. Missing keys take BERT's defaults, unknown ones are kept in `extra`.
+
+    Raises: UserError where there is no such file, where it is no JSON object, is of another kind of model, or asks for
+        what this model does not do.
+    """
+    folder = Path(folder)
+    path = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
+    if path is None:
+        raise UserError(f"no {' or '.join(CONFIG_NAMES)} here", str(folder), "give a folder that holds a BERT")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise UserError(f"not JSON: {error}", str(path)) from error
+    if not isinstance(raw, dict):
+        raise UserError("not a JSON object", str(path))
+    return config_from_dict(raw, str(path))
+
+
+def config_from_dict(raw: dict[str, Any], where: str) -> BertConfig:
+    """What a config.json holds -> BertConfig; where names the file in errors."""
+    model_type = raw.get("model_type")
+    if model_type not in NORM_OF_MODEL_TYPE:
+        raise UserError(f"model_type is {model_type!r}", where, "only bert and megatron-bert can be read")
+    for key, only in (("is_decoder", False), ("add_cross_attention", False), ("position_embedding_type", "absolute")):
+        if raw.get(key, only) not in (only, None):
+            raise UserError(f"{key} is {raw[key]!r}, which this BERT does not do", where)
+    known = {f.name: f for f in fields(BertConfig) if f.name not in OURS}
+    values: dict[str, Any] = {}
+    for name in known.keys() & raw.keys():
+        value, default = raw[name], known[name].default
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        optional = name in ("pad_token_id", "classifier_dropout")
+        if type(value) is not type(default) and not (optional and isinstance(value, (int, float, type(None)))):
+            raise UserError(f"{name} is {value!r}, not of type {type(default).__name__}", where)
+        values[name] = value
+    extra = {key: value for key, value in raw.items() if key not in known and key not in OURS}
+    try:
+        return BertConfig(
+            norm=NORM_OF_MODEL_TYPE[model_type],
+            positions=raw.get("positions", "learned"),
+            extra=extra,
+            **values,
+        )
+    except UserError as error:
+        raise UserError(error.problem, where, error.fix) from error
+
+
+def config_to_dict(config: BertConfig, class_name: str) -> dict[str, Any]:
+    """What config.json holds for a float32 model of this class, so that transformers opens its namesake."""
+    stale = ("dtype", "torch_dtype", "transformers_version")  # true of the file that was read, not of this one
+    pre = config.norm == "pre"
+    return {
+        **{key: value for key, value in config.extra.items() if key not in stale},
+        **{f.name: getattr(config, f.name) for f in fields(config) if f.name not in OURS},
+        **({"positions": config.positions} if config.positions != "learned" else {}),
+        "model_type": "megatron-bert" if pre else "bert",
+        "architectures": [f"Megatron{class_name}" if pre else class_name],
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }

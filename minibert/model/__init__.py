@@ -1,0 +1,1 @@
+"""The network; it knows tensors only."""
