@@ -1,0 +1,268 @@
+"""The token store: the whole corpus as memory-mapped arrays of token ids, built once in parallel.
+
+A store is a folder: `tokens.arrow` (one row a document, readable with `datasets.Dataset.from_file`) and `store.json`.
+Its name is a hash of the corpus's bytes, the tokenizer and every setting that decides a token, so that a second run
+finds it. It is filled under another name and renamed: a store that is there is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from hashlib import blake2b
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minibert.corpus.pairs import Layout
+from minibert.corpus.read import read_documents
+from minibert.corpus.tokenize import TokenisedDocuments, tokenise
+from minibert.errors import UserError
+from minibert.tokenization.tokenizer import BertTokenizer
+
+FORMAT = 1  # goes into the key: raise it when a change makes other tokens of the same text
+CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
+ALONE_BELOW_BYTES = 1_500_000  # starting workers takes longer than reading this much text
+
+
+class TokenStore:
+    """A corpus of token ids on disk, seen as flat arrays. Opening one costs no memory for the tokens.
+
+    Attributes: layout (where documents and sentences begin, in sentences and tokens), hashes (documents,) uint64,
+        facts: what was counted while it was built (documents, sentences, tokens, unknown_tokens, characters ...).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from datasets import Dataset, disable_progress_bars  # takes a second: only those who open a store pay
+
+        disable_progress_bars()
+        self.folder = folder
+        self.facts: dict[str, Any] = json.loads((folder / "store.json").read_text("utf-8"))
+        self._open(Dataset.from_file(str(folder / "tokens.arrow")))
+
+    def _open(self, dataset: Any) -> None:
+        table = dataset.data.table
+        self._ids = [_values(chunk) for chunk in table.column("ids").chunks]
+        self._starts = (
+            [_values(chunk) for chunk in table.column("starts_word").chunks]
+            if "starts_word" in table.column_names
+            else None
+        )
+        self._first = np.cumsum([0] + [len(part) for part in self._ids])
+        lengths = [_values(chunk) for chunk in table.column("sentence_lengths").chunks]
+        counts = [np.diff(np.asarray(chunk.offsets)) for chunk in table.column("sentence_lengths").chunks]
+        self.hashes = np.asarray(table.column("hash").to_numpy(), dtype=np.uint64)
+        self.layout = Layout(
+            doc_first=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
+            sentence_start=np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:  # a loader's worker opens the file itself instead of receiving a copy
+        return {"folder": self.folder}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["folder"])  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def ids(self, start: int, length: int) -> np.ndarray:
+        """Token ids (length,) from position `start` of the corpus; a view where they lie in one piece on disk."""
+        return self._slice(self._ids, start, length)
+
+    def starts_word(self, start: int, length: int) -> np.ndarray:
+        """(length,) bool: False where a token goes on with the word before it. Only in stores built with words."""
+        assert self._starts is not None, "this store was built without words"
+        return self._slice(self._starts, start, length)
+
+    def _slice(self, parts: list[np.ndarray], start: int, length: int) -> np.ndarray:
+        part = int(np.searchsorted(self._first, start, side="right")) - 1
+        begin = start - int(self._first[part])
+        found = parts[part][begin : begin + length]
+        if len(found) == length:
+            return found
+        return np.concatenate([found, self._slice(parts, start + len(found), length - len(found))])
+
+    def document_span(self, document: int) -> tuple[int, int]:
+        """The tokens of a document: (start, length)."""
+        first, end = self.layout.doc_first[document : document + 2]
+        start = int(self.layout.sentence_start[first])
+        return start, int(self.layout.sentence_start[end]) - start
+
+    def token_counts(self, documents: np.ndarray, vocab_size: int) -> np.ndarray:
+        """How often each token stands in these documents: (V,) int64."""
+        counts = np.zeros(vocab_size, np.int64)
+        spans = np.array([self.document_span(d) for d in documents.tolist()], np.int64).reshape(-1, 2)
+        # runs of neighbouring documents are counted at once
+        breaks = np.flatnonzero(spans[1:, 0] != spans[:-1, 0] + spans[:-1, 1]) + 1
+        for run in np.split(spans, breaks):
+            if len(run):
+                counts += np.bincount(self.ids(int(run[0, 0]), int(run[:, 1].sum())), minlength=vocab_size)
+        return counts
+
+
+def _values(chunk: Any) -> np.ndarray:
+    """The flat values of a list column's chunk as an array over the memory-mapped file."""
+    offsets = chunk.offsets
+    values = chunk.values.slice(offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py())
+    array: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return array
+
+
+def store_key(corpus: str, tokenizer: BertTokenizer, **settings: object) -> str:
+    """The name of the store of this corpus (its fingerprint) under this tokenizer and these settings."""
+    whole = json.dumps([FORMAT, corpus, tokenizer.fingerprint, settings], sort_keys=True)
+    return blake2b(whole.encode(), digest_size=12).hexdigest()
+
+
+def open_store(
+    files: Sequence[Path],
+    tokenizer: BertTokenizer,
+    folder: Path,
+    *,
+    corpus: str,
+    encoding: str = "utf-8",
+    text_field: str = "text",
+    language: str = "auto",
+    words: bool = False,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[TokenStore, bool]:
+    """The token store of these files, built under `folder` unless it is there.
+
+    Args: corpus: the files' fingerprint. words: find whole words too. workers: processes that tokenise.
+        progress: called with the number of characters of each part that is done.
+    Returns: (store, whether it was there already).
+    Raises: UserError if the files hold no text or cannot be read; then nothing is left behind.
+    """
+    # the encoding of the bytes does not decide a token of other files, but the bytes alone do not say the text
+    key = store_key(
+        corpus, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
+        kinds=sorted({suffix for file in files for suffix in file.suffixes[-2:]}),
+    )  # fmt: skip
+    target = folder / key
+    if (target / "store.json").is_file():
+        return TokenStore(target), True
+    partial = folder / f"{key}.partial-{os.getpid()}"
+    try:
+        partial.mkdir(parents=True)
+        total = sum(file.stat().st_size for file in files)
+        documents = _chunks(read_documents(files, encoding=encoding, text_field=text_field))
+        parts = _tokenised(
+            documents, tokenizer, language=language, words=words, workers=1 if total < ALONE_BELOW_BYTES else workers
+        )
+        _write(partial, parts, tokenizer, words=words, files=files, progress=progress)
+        try:
+            os.replace(partial, target)
+        except OSError:  # another run has built the same store meanwhile
+            if not (target / "store.json").is_file():
+                raise
+    except PermissionError as error:
+        raise UserError(
+            f"the token store cannot be written: {error.strerror}",
+            where=str(folder),
+            fix="--cache DIR names another place",
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return TokenStore(target), False
+
+
+def _chunks(documents: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    """Documents in groups of about CHUNK_CHARACTERS."""
+    group: list[list[str]] = []
+    size = 0
+    for document in documents:
+        group.append(document)
+        size += sum(map(len, document))
+        if size >= CHUNK_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _quiet_worker() -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool is the parallelism
+
+
+def _tokenised(
+    groups: Iterator[list[list[str]]], tokenizer: BertTokenizer, *, language: str, words: bool, workers: int
+) -> Iterator[TokenisedDocuments]:
+    """The groups tokenised, in their order; a bounded number of them is under way at any time."""
+    if workers <= 1:
+        for group in groups:
+            yield tokenise(group, tokenizer, language=language, words=words)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet_worker) as pool:
+        waiting: deque[Future[TokenisedDocuments]] = deque()
+        try:
+            for group in groups:
+                waiting.append(pool.submit(tokenise, group, tokenizer, language=language, words=words))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _write(
+    folder: Path,
+    parts: Iterator[TokenisedDocuments],
+    tokenizer: BertTokenizer,
+    *,
+    words: bool,
+    files: Sequence[Path],
+    progress: Callable[[int], None] | None,
+) -> None:
+    import pyarrow as pa
+    from datasets import Features, List, Value
+    from datasets.arrow_writer import ArrowWriter
+
+    id_type = "uint16" if len(tokenizer) <= 1 << 16 else "int32"
+    columns = {"ids": List(Value(id_type)), "sentence_lengths": List(Value("int32")), "hash": Value("uint64")}
+    if words:
+        columns["starts_word"] = List(Value("uint8"))
+    features = Features(columns)
+    facts = dict.fromkeys(
+        ("documents", "sentences", "tokens", "unknown_tokens", "characters", "empty_documents", "empty_lines"), 0
+    )
+    facts["one_sentence_documents"] = 0
+    with ArrowWriter(features=features, path=str(folder / "tokens.arrow")) as writer:
+        for part in parts:
+            facts["characters"] += part.characters
+            facts["empty_documents"] += part.empty_documents
+            facts["empty_lines"] += part.empty_lines
+            if progress:
+                progress(part.characters)
+            if not len(part.hashes):
+                continue
+            sentence_ends = np.cumsum(part.document_sentences)
+            token_ends = np.cumsum(part.sentence_lengths)[sentence_ends - 1]
+            by_sentence = np.concatenate([[0], sentence_ends]).astype(np.int32)
+            by_token = np.concatenate([[0], token_ends]).astype(np.int32)
+            arrays = {
+                "ids": pa.ListArray.from_arrays(by_token, part.ids.astype(id_type)),
+                "sentence_lengths": pa.ListArray.from_arrays(by_sentence, part.sentence_lengths),
+                "hash": pa.array(part.hashes),
+            }
+            if part.starts_word is not None:
+                arrays["starts_word"] = pa.ListArray.from_arrays(by_token, part.starts_word.astype(np.uint8))
+            writer.write_table(pa.table(arrays, schema=features.arrow_schema))
+            facts["documents"] += len(part.hashes)
+            facts["sentences"] += len(part.sentence_lengths)
+            facts["tokens"] += len(part.ids)
+            facts["unknown_tokens"] += int((part.ids == tokenizer.unk_token_id).sum())
+            facts["one_sentence_documents"] += int((part.document_sentences == 1).sum())
+        if not facts["tokens"]:
+            names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
+            raise UserError("no text: the files hold no character that a token could be made of", where=names)
+        writer.finalize()
+    (folder / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")

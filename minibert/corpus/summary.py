@@ -1,0 +1,110 @@
+"""What will be trained on, counted before the first step: data.json and the printed summary."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from minibert.console import Console
+from minibert.corpus.batches import A_LENGTH, B_LENGTH, IS_RANDOM, Collator, Cursor, ExampleStream
+from minibert.corpus.store import TokenStore
+from minibert.tokenization.tokenizer import BertTokenizer
+
+LOOKED_AT = 256  # batches that the shares are measured on
+IS_NEXT_RANGE = (0.4, 0.6)  # outside of it the next-sentence task says little
+
+
+def describe(
+    store: TokenStore, stream: ExampleStream, collator: Collator, tokenizer: BertTokenizer, held_out: np.ndarray
+) -> dict[str, Any]:
+    """Counts of the corpus, shares measured on the first batches, three examples in words, and what is doubtful."""
+    facts = store.facts
+    batches = [rows for rows, _ in islice(stream.batches(Cursor()), LOOKED_AT)]
+    rows = np.concatenate(batches)
+    lengths = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + (rows[:, B_LENGTH] > 0)
+    computed = sum(
+        len(batch) * collator.batch_length(int((batch[:, A_LENGTH] + batch[:, B_LENGTH]).max()) + 2 + stream.nsp)
+        for batch in batches
+    )
+    paired = rows[rows[:, IS_RANDOM] >= 0]
+    found: dict[str, Any] = {
+        "documents": facts["documents"],
+        "held_out_documents": len(held_out),
+        "sentences": facts["sentences"],
+        "tokens": facts["tokens"],
+        "characters": facts["characters"],
+        "vocabulary": len(tokenizer),
+        "unknown_rate": facts["unknown_tokens"] / facts["tokens"],
+        "is_next_share": float((paired[:, IS_RANDOM] == 0).mean()) if len(paired) else None,
+        "one_sentence_documents": facts["one_sentence_documents"],
+        "mean_example_length": float(lengths.mean()),
+        "padding_share": max(0.0, 1 - float(lengths.sum()) / computed),
+        "skipped": {
+            "documents without a token": facts["empty_documents"],
+            "lines without a token": facts["empty_lines"],
+        },
+        "examples": [in_words(collator, tokenizer, row) for row in rows[:3]],
+    }
+    found["warnings"] = warnings(found)
+    return found
+
+
+def warnings(found: dict[str, Any]) -> list[str]:
+    """What a person should know before hours of training."""
+    out = []
+    share = found["is_next_share"]
+    if share is not None and not IS_NEXT_RANGE[0] <= share <= IS_NEXT_RANGE[1]:
+        out.append(
+            f"IsNext share is {share:.0%}, far from 50%: {found['one_sentence_documents']:,} of "
+            f"{found['documents']:,} documents have one sentence, and those can only be followed by a random one; "
+            "a blank line ends a document. --no-nsp trains without sentence pairs"
+        )
+    if found["unknown_rate"] > 0.01:
+        out.append(
+            f"{found['unknown_rate']:.1%} of the tokens are [UNK], unknown to the vocabulary; "
+            "a larger --vocab-size or another --tokenizer knows more"
+        )
+    if not found["held_out_documents"]:
+        out.append(
+            f"no document is held out ({found['documents']:,} in all, 20 are needed): nothing will be measured on "
+            "unseen text. A blank line ends a document"
+        )
+    for what, count in found["skipped"].items():
+        if count:
+            out.append(f"{count:,} {what} left out")
+    return out
+
+
+def in_words(collator: Collator, tokenizer: BertTokenizer, row: np.ndarray) -> dict[str, Any]:
+    """One example as the model will see it: its tokens with the masks, what is hidden, and whether B follows A."""
+    batch = collator[row[None]]
+    length = batch["num_tokens"]
+    tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0, :length].tolist())
+    answers = tokenizer.convert_ids_to_tokens(batch["labels"][batch["labels"] >= 0].tolist())
+    label = int(batch["next_sentence_label"][0])
+    return {
+        "input": " ".join(tokens),
+        "to_predict": " ".join(answers),
+        "next_sentence": {0: "IsNext", 1: "random"}.get(label),
+    }
+
+
+def show_data(found: dict[str, Any], console: Console) -> None:
+    """The summary for people: counts, shares, warnings, and the examples with their masks."""
+    share = found["is_next_share"]
+    rows = [
+        ("documents", f"{found['documents']:,}, {found['held_out_documents']:,} of them held out"),
+        ("sentences", f"{found['sentences']:,}"),
+        ("tokens", f"{found['tokens']:,}, {found['unknown_rate']:.2%} unknown"),
+        ("sentence pairs", "none" if share is None else f"{share:.1%} follow each other (IsNext)"),
+        ("an example", f"{found['mean_example_length']:.0f} tokens on average, {found['padding_share']:.1%} padding"),
+    ]
+    console.table("data", rows)
+    for number, example in enumerate(found["examples"], 1):
+        relation = f"  ({example['next_sentence']})" if example["next_sentence"] else ""
+        console.say(f"  example {number}: {example['input']}")
+        console.say(f"    to predict: {example['to_predict']}{relation}")
+    for warning in found["warnings"]:
+        console.warn(warning)
