@@ -1,0 +1,245 @@
+"""The command line: parse, call, print, exit code. torch is imported by a command that computes, not before."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import Field, asdict
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import click
+
+from minibert import __version__
+from minibert.config import PretrainConfig, default_of, kinds, known_fields, list_recipes, load_recipe, resolve
+from minibert.errors import UserError
+
+# these describe a new model or vocabulary: a checkpoint that training goes on from has its own
+OF_A_NEW_MODEL = (
+    "layers", "hidden_size", "heads", "ffn_size", "positions", "max_positions", "norm", "activation", "init",
+    "neighbour_share",
+)  # fmt: skip
+OF_A_NEW_VOCABULARY = ("vocab_size", "lowercase", "strip_accents")
+
+
+def main() -> None:
+    """The program. Exit code 0: done; 2: a user's mistake, one message; 1: a bug, with its traceback."""
+    try:
+        code = commands.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except UserError as error:
+        say_error(str(error))
+        sys.exit(2)
+    except click.UsageError as error:
+        hint = f"\n  fix: {error.ctx.command_path} --help" if error.ctx else ""
+        say_error(error.format_message() + hint)
+        sys.exit(2)
+    except click.ClickException as error:
+        say_error(error.format_message())
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("minibert: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more to say
+        sys.exit(0)
+
+
+def say_error(text: str) -> None:
+    """One message on stderr."""
+    click.echo(f"minibert: error: {text}", err=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="minibert")
+def commands() -> None:
+    """From raw text to a BERT, and from a BERT to an answer."""
+
+
+def setting_options(config: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One option for each field of a settings class; one that is not given is None."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, item in reversed(known_fields(config).items()):
+            command = setting_option(name, item, kinds(config)[name][0])(command)
+        return command
+
+    return add
+
+
+def setting_option(name: str, item: Field[Any], kind: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The click option of one setting."""
+    default = default_of(item)
+    flag = f"--{name.replace('_', '-')}"
+    if get_origin(kind) is Literal:
+        kind = click.Choice(get_args(kind))
+    elif kind is bool:
+        kind = None
+        flag = item.metadata["flag"] or f"{flag}/--no-{flag[2:]}"
+        default = None if default is None else flag.split("/")[not default]
+    shown = f" [default: {default}]" if default is not None else ""
+    return click.option(flag, name, type=kind, default=None, help=item.metadata["help"] + shown)
+
+
+@commands.command()
+@click.argument("corpus", nargs=-1)
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
+@click.option(
+    "--recipe", default="quick", help="Preset: a name (see `minibert recipes`), a TOML file or a settings.json."
+)
+@click.option(
+    "--from", "start_from", type=click.Path(path_type=Path), help="Checkpoint to go on from, with its tokenizer."
+)
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path), help="vocab.txt or tokenizer folder, instead of training one."
+)
+@click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out, exactly as if it had not ended.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    help="Folder for prepared data [default: $MINIBERT_CACHE or ~/.cache/minibert].",
+)
+@click.option("--show-config", is_flag=True, help="Print the settings that would be used, as JSON, and end.")
+@click.option("--dry-run", is_flag=True, help="Read the data, print its summary, and end before the first step.")
+@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@setting_options(PretrainConfig)
+def pretrain(
+    corpus: tuple[str, ...], out: Path | None, recipe: str, start_from: Path | None, tokenizer: Path | None,
+    resume: bool, cache: Path | None, show_config: bool, dry_run: bool, quiet: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Train a BERT on raw text: files, folders and globs of .txt, .jsonl and .parquet, or - for standard input.
+
+    In text files a blank line ends a document. Unknown words, lengths, masks: everything has a default; a recipe sets
+    what fits a purpose, and the options below win over the recipe.
+    """
+    from minibert import run_folder
+
+    flags = {name: value for name, value in settings.items() if value is not None}
+    going_on = resume and out is not None and run_folder.is_begun(out)
+    if going_on and out is not None:
+        if run_folder.is_finished(out):
+            click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
+            return
+        config, saved = run_folder.resumed_settings(PretrainConfig, out, flags)
+        corpus = corpus or tuple(saved.get("corpus", ()))
+        start_from = start_from or (Path(saved["from"]) if saved.get("from") else None)
+        tokenizer = tokenizer or (Path(saved["tokenizer"]) if saved.get("tokenizer") else None)
+    else:
+        config = resolve(PretrainConfig, load_recipe(recipe, "pretrain"), ("command line", flags))
+    if show_config:
+        click.echo(json.dumps({"settings": asdict(config)}, indent=1))
+        return
+    if not corpus:
+        raise UserError("no text was named", fix="minibert pretrain FILE_OR_FOLDER... --out RUN")
+    if out is None:
+        if not dry_run:
+            raise UserError("no place for the result was named", where="--out", fix="add --out RUN")
+        out = Path("dry-run")  # nothing is written there
+    if not going_on and not dry_run:
+        run_folder.check_new(out)
+    if start_from is not None and not going_on:
+        lost = [name for name in (*OF_A_NEW_MODEL, *OF_A_NEW_VOCABULARY) if name in flags]
+        if tokenizer is not None:
+            lost.insert(0, "tokenizer")
+        if lost:
+            raise UserError(
+                f"--from goes on with the checkpoint's own model and tokenizer; no effect: {', '.join(lost)}",
+                fix="leave them out",
+            )
+    if tokenizer is not None and (lost := [name for name in ("vocab_size",) if name in flags]):
+        raise UserError(f"--tokenizer brings its vocabulary; no effect: {', '.join(lost)}", fix="leave it out")
+
+    with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
+        files = corpus_files(corpus, Path(spool))
+        from minibert.console import Console
+
+        console = Console(quiet=quiet)
+        from minibert import pretrain as stage  # torch: from here on
+
+        stage.pretrain(
+            files, out, config, corpus=corpus, tokenizer_from=tokenizer, start_from=start_from, resume=going_on,
+            dry_run=dry_run, cache=cache, console=console,
+        )  # fmt: skip
+
+
+def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
+    """The files that are meant; standard input becomes a file, for it is read more than once."""
+    from minibert.corpus.read import STDIN, find_files, spool_stdin
+
+    if STDIN in corpus:
+        if len(corpus) > 1:
+            raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
+        return [spool_stdin(sys.stdin.buffer, spool)]
+    return find_files(corpus)
+
+
+@commands.command()
+@click.argument("corpus", nargs=-1, required=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder for vocab.txt and the tokenizer's files."
+)
+@click.option(
+    "--vocab-size",
+    type=int,
+    default=8000,
+    show_default=True,
+    help="Entries; never more, fewer if the text holds no more.",
+)
+@click.option(
+    "--uncased/--cased", "lowercase", default=True, help="Lower-case the text, or keep the case [default: --uncased]."
+)
+@click.option(
+    "--strip-accents/--keep-accents", default=None, help="Drop accents and other marks [default: as --uncased]."
+)
+@click.option("--encoding", default="utf-8", show_default=True, help="Encoding of text files.")
+@click.option(
+    "--text-field", default="text", show_default=True, help="Field that holds the text in .jsonl and .parquet."
+)
+@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+def vocab(
+    corpus: tuple[str, ...], out: Path, vocab_size: int, lowercase: bool, strip_accents: bool | None, encoding: str,
+    text_field: str, quiet: bool,
+) -> None:  # fmt: skip
+    """Train a WordPiece vocabulary alone; `pretrain --tokenizer` and transformers take the folder."""
+    from minibert.console import Console
+    from minibert.corpus.vocabulary import make_vocabulary
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError("is there already and is not empty", where=str(out), fix="choose another --out")
+    with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
+        make_vocabulary(
+            corpus_files(corpus, Path(spool)), out, size=vocab_size, lowercase=lowercase, strip_accents=strip_accents,
+            encoding=encoding, text_field=text_field, console=Console(quiet=quiet),
+        )  # fmt: skip
+
+
+@commands.command("fill-mask")
+@click.option("--model", type=click.Path(path_type=Path), required=True, help="Run folder or any BERT checkpoint.")
+@click.option("--top-k", type=click.IntRange(min=1), default=5, show_default=True, help="Answers for each [MASK].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a text, for programs.")
+@click.argument("texts", nargs=-1)
+def fill_mask(model: Path, top_k: int, as_json: bool, texts: tuple[str, ...]) -> None:
+    """Let a model guess what stands at each [MASK] of the TEXTS (or of the lines of standard input, with -)."""
+    if not texts:
+        raise UserError("no text was given", where="TEXTS", fix="minibert fill-mask --model RUN 'The [MASK] is blue.'")
+    lines: list[str] = list(texts)
+    if texts == ("-",):
+        lines = [line.rstrip("\r\n") for line in click.get_text_stream("stdin", "utf-8")]
+    from minibert.fill_mask import fill_masks, in_lines
+
+    for text, answers in zip(lines, fill_masks(model, lines, top_k=top_k), strict=True):
+        if as_json:
+            click.echo(json.dumps({"text": text, "masks": answers}, ensure_ascii=False))
+        else:
+            click.echo(in_lines(text, answers))
+
+
+@commands.command()
+def recipes() -> None:
+    """List the recipes."""
+    found = list_recipes("pretrain")
+    for name, purpose in found.items():
+        click.echo(f"{name:<{max(map(len, found))}}  {purpose}")

@@ -1,0 +1,92 @@
+"""What a person sees in the terminal: progress bars where it is one, plain lines where output is piped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Update = Callable[..., None]
+
+
+class Console:
+    """Messages on stderr, so that stdout stays for results. quiet: warnings alone."""
+
+    def __init__(self, *, quiet: bool = False, silent: bool = False) -> None:
+        from rich.console import Console as Rich
+
+        self.quiet, self.silent = quiet or silent, silent
+        self.rich = Rich(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(self, text: str = "") -> None:
+        if not self.quiet:
+            self.rich.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        if not self.silent:
+            self.rich.print(f"warning: {text}", markup=False, style="yellow")
+
+    def table(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Two columns: what, and how much."""
+        if self.quiet:
+            return
+        width = max(len(name) for name, _ in rows)
+        self.rich.print(title, markup=False, style="bold")
+        for name, value in rows:
+            self.rich.print(f"  {name:<{width}}  {value}", markup=False)
+
+    @contextmanager
+    def progress(self, label: str, total: float | None = None) -> Iterator[Update]:
+        """A bar with time left on a terminal; elsewhere a plain line now and then.
+
+        Yields: update(done, note): done in units of total.
+        """
+        if self.quiet:
+            yield lambda done, note="": None
+        elif self.rich.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            columns: list[Any] = [TextColumn("{task.description}")]
+            if total:
+                columns += [
+                    BarColumn(),
+                    TextColumn("{task.percentage:3.0f}%"),
+                    TimeRemainingColumn(),
+                    TextColumn("left"),
+                ]
+            else:
+                columns += [TimeElapsedColumn()]
+            with Progress(*columns, TextColumn("{task.fields[note]}"), console=self.rich, transient=False) as bar:
+                task = bar.add_task(label, total=total, note="")
+                yield lambda done, note="": bar.update(task, completed=done, note=note)
+        else:
+            yield _Lines(label, total)
+
+
+def counting(update: Update) -> Callable[[int], None]:
+    """Turn "so many characters more" into a progress bar's "so many in all"."""
+    done = [0]
+
+    def add(characters: int) -> None:
+        done[0] += characters
+        update(done[0], f"{done[0] / 1e6:.1f} million characters")
+
+    return add
+
+
+class _Lines:
+    """Progress for a log file: a line at every tenth of the way, and at most one in ten seconds."""
+
+    def __init__(self, label: str, total: float | None) -> None:
+        self.label, self.total = label, total
+        self.tenth, self.said = 0, time.monotonic()
+
+    def __call__(self, done: float, note: str = "") -> None:
+        now = time.monotonic()
+        tenth = int(10 * done / self.total) if self.total else 0
+        if tenth > self.tenth or (not self.total and now - self.said > 10):
+            share = f" {100 * done / self.total:3.0f}%" if self.total else ""
+            print(f"{self.label}{share}  {note}", file=sys.stderr, flush=True)
+            self.tenth, self.said = tenth, now

@@ -1,0 +1,72 @@
+"""A person's first look at a pre-trained model: what does it put where [MASK] stands?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minibert.checkpoint.folder import check_vocabulary, load_model
+from minibert.errors import UserError
+from minibert.model.heads import BertForMaskedLM
+from minibert.tokenization.tokenizer import BertTokenizer
+
+MASK = "[MASK]"
+
+Answer = dict[str, Any]  # {"token": str, "score": float}
+
+
+def fill_masks(path: Path, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Answer]]]:
+    """The likeliest tokens at each [MASK] of each text.
+
+    Returns: for each text, for each of its masks in order, top_k answers, the likeliest first; scores are
+        probabilities over the vocabulary. Several masks of a text are filled independently of each other.
+    Raises: UserError for a text without [MASK] or longer than the model takes, or a model that has no MLM head.
+    """
+    tokenizer = BertTokenizer.from_pretrained(path)
+    model, report = load_model(BertForMaskedLM, path)
+    check_vocabulary(len(tokenizer), model.config, str(path))
+    if any(name.startswith("cls.predictions") for name in report.fresh):
+        raise UserError(
+            f"has no head for masked tokens (not in there: {', '.join(report.fresh)})", where=str(path),
+            fix="take a pre-trained model, not a fine-tuned one",
+        )  # fmt: skip
+    model.eval()
+    return [fill(model, tokenizer, text, top_k) for text in texts]
+
+
+def fill(model: BertForMaskedLM, tokenizer: BertTokenizer, text: str, top_k: int) -> list[list[Answer]]:
+    """fill_masks for one text."""
+    parts = text.split(MASK)  # the tokenizer takes a literal [MASK] for text: here it is meant
+    if len(parts) == 1:
+        raise UserError(
+            f"there is no {MASK} in {text!r}", where="TEXTS", fix=f"put {MASK} where a word is to be guessed"
+        )
+    ids = [tokenizer.cls_token_id]
+    for i, piece in enumerate(tokenizer.encode(parts)):
+        ids += ([tokenizer.mask_token_id] if i else []) + piece
+    ids.append(tokenizer.sep_token_id)
+    limit = model.config.max_position_embeddings
+    if len(ids) > limit:
+        raise UserError(
+            f"a text of {len(ids)} tokens is longer than the model's {limit}", where=repr(text[:40] + "...")
+        )
+    input_ids = torch.tensor([ids])
+    masked = (input_ids[0] == tokenizer.mask_token_id).nonzero()[:, 0]
+    with torch.inference_mode():
+        scores = model(input_ids, masked_positions=masked).logits.softmax(-1)  # (P,V)
+    best = scores[:, : len(tokenizer)].topk(min(top_k, len(tokenizer)))
+    return [
+        [{"token": tokenizer.tokens[i], "score": round(score, 6)} for i, score in zip(row_ids, row_scores, strict=True)]
+        for row_ids, row_scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def in_lines(text: str, answers: list[list[Answer]]) -> str:
+    """The answers for people: the text, and under it a line for each mask."""
+    lines = [text]
+    for row in answers:
+        lines.append("  " + "  ".join(f"{answer['token']} {answer['score']:.1%}" for answer in row))
+    return "\n".join(lines)

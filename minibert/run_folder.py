@@ -1,0 +1,81 @@
+"""A run's folder: whether it may be used, and the settings it was started with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from minibert.atomic import write_json
+from minibert.config import known_fields, resolve
+from minibert.errors import UserError
+
+T = TypeVar("T")
+
+MAY_CHANGE = frozenset(("keep", "log_every", "save_every", "eval_every", "workers", "micro_batch_size", "tracker"))
+
+
+def is_finished(out: Path) -> bool:
+    """metrics.json is written last."""
+    return (out / "metrics.json").is_file()
+
+
+def is_begun(out: Path) -> bool:
+    """settings.json is written before the first step."""
+    return (out / "settings.json").is_file()
+
+
+def check_new(out: Path) -> None:
+    """Refuse a folder that holds a run, or something else that files would be mixed into."""
+    if is_finished(out):
+        raise UserError("holds a finished run", where=str(out), fix="choose another --out")
+    if is_begun(out):
+        raise UserError(
+            "holds a run that is not finished", where=str(out), fix="--resume goes on with it; or choose another --out"
+        )
+    if out.exists() and not out.is_dir():
+        raise UserError("is a file; a run needs a folder", where=str(out), fix="choose another --out")
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError("is a folder with other files in it", where=str(out), fix="choose another --out")
+
+
+def save_settings(out: Path, command: str, settings: Any, places: Mapping[str, Any]) -> None:
+    """settings.json: the resolved settings, which --recipe takes again, and where things were read from."""
+    content = {"minibert": version("minibert"), "command": command, **places, "settings": asdict(settings)}
+    write_json(out / "settings.json", content)
+
+
+def load_settings(out: Path) -> dict[str, Any]:
+    """The content of a run's settings.json."""
+    try:
+        found = json.loads((out / "settings.json").read_text("utf-8"))
+        if isinstance(found, dict) and isinstance(found.get("settings"), dict):
+            return found
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be read: {error}", where=str(out / "settings.json")) from error
+    raise UserError("is not the settings file of a run", where=str(out / "settings.json"))
+
+
+def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """The settings of a run that goes on, and what else its settings.json says.
+
+    Raises: UserError if a flag would make it another run.
+    """
+    saved = load_settings(out)
+    before = resolve(config, (str(out / "settings.json"), saved["settings"]))
+    changed = [
+        f"{name} ({getattr(before, name)} -> {value})"
+        for name, value in flags.items()
+        if name in known_fields(config) and value != getattr(before, name) and name not in MAY_CHANGE
+    ]
+    if changed:
+        raise UserError(
+            f"--resume continues the run as it was set; this differs: {', '.join(changed)}",
+            where=str(out),
+            fix=f"leave these out, or start anew with another --out; {', '.join(sorted(MAY_CHANGE))} may change",
+        )
+    allowed = {name: value for name, value in flags.items() if name in MAY_CHANGE}
+    return resolve(config, (str(out / "settings.json"), saved["settings"]), ("--resume", allowed)), saved

@@ -1,0 +1,1 @@
+"""What all training shares: optimizers, the loop, checkpoints to go on from, the log."""

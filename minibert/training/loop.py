@@ -1,0 +1,132 @@
+"""The training loop: a generator of optimizer steps. Saving, measuring and logging are its caller's for-body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from minibert.corpus.batches import Batch, Cursor, StepBatches
+from minibert.errors import UserError
+from minibert.training.optim import Optimizers, Progress, rate_at
+
+
+class Schedule(Protocol):
+    """How long training lasts; StepSchedule and TimeSchedule are the two."""
+
+    def progress(self, step: int) -> Progress | None: ...
+
+    def share(self, step: int) -> float: ...
+
+    def warmup_share(self, warmup: float) -> float: ...
+
+    def elapsed(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an optimizer step did. Tensors, so that nobody waits for a device unless a number is wanted."""
+
+    step: int  # counted from 1
+    losses: Tensor  # (K,) means over all targets of the step, one for each loss term; 0 where a term has no target
+    grad_norm: float  # before clipping
+    rate: float  # factor on every peak learning rate
+    num_tokens: int  # of all processes, without padding
+    cursor: Cursor  # the place in the data behind this step
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch with its tensors on a device."""
+    return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()}
+
+
+def dropout_seed(seed: int, step: int, micro: int, rank: int) -> int:
+    """The generator's seed for one forward pass: with it, resuming needs no generator's state."""
+    return (((seed * 1_000_003 + step) * 1_000_003 + micro) * 65_537 + rank) & 0x7FFF_FFFF_FFFF_FFFF
+
+
+def train_steps(
+    accelerator: Accelerator,
+    model: nn.Module,
+    optimizers: Optimizers,
+    steps: Iterator[StepBatches],
+    schedule: Schedule,
+    loss_sums: Callable[[nn.Module, Batch], Tensor],
+    *,
+    first_step: int,
+    warmup: float,
+    clip: float,
+    seed: int,
+    until: float = 1.0,
+) -> Iterator[Step]:
+    """Optimizer steps until the schedule says that training is over.
+
+    Args: model, optimizers: prepared by the accelerator. loss_sums: (model, batch) -> (K,) sums of the loss terms over
+        the batch's targets, of which batch["counts"] (K,) says the number. first_step: steps done before, 0 at first.
+        warmup: share of the training, see rate_at. clip: largest gradient norm, 0 for none. until: share of the
+        training to end at.
+    Raises: UserError before an update with a loss or gradient that is not finite; the weights are then as they were.
+
+    Each loss term is one mean over its targets in the whole step: all micro-batches of all processes.
+    """
+    number = first_step
+    scaled = accelerator.scaler is not None
+    while schedule.share(number) < until and (progress := schedule.progress(number)) is not None:
+        number += 1
+        rate = rate_at(progress, warmup)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * rate
+        step = next(steps)
+        micro_batches = [on_device(batch, accelerator.device) for batch in step.micro_batches]
+        local = torch.stack([batch["counts"] for batch in micro_batches]).sum(0)
+        counts = sum_over_processes(accelerator, local).clamp(min=1)  # (K,)
+        total = torch.zeros_like(counts)
+        for i, batch in enumerate(micro_batches):
+            torch.manual_seed(dropout_seed(seed, number, i, accelerator.process_index))
+            last = i == len(micro_batches) - 1
+            with nullcontext() if last else accelerator.no_sync(model):
+                losses = loss_sums(model, batch) / counts  # (K,)
+                # data-parallel training averages gradients over processes; here they are to be summed
+                accelerator.backward(losses.sum() * accelerator.num_processes)
+            total += losses.detach()
+        losses = sum_over_processes(accelerator, total)
+        for optimizer in optimizers if scaled else ():
+            accelerator.unscale_gradients(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf"))
+        grad_norm = float(norm)
+        # float16's scaler skips such a step by itself and lowers its scale: there it is no fault
+        if not torch.isfinite(losses).all() or not (scaled or torch.isfinite(norm)):
+            raise not_finite(number, losses, grad_norm, step)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        tokens = sum(batch["num_tokens"] for batch in micro_batches)
+        if accelerator.num_processes > 1:
+            tokens = int(sum_over_processes(accelerator, torch.tensor(tokens, device=accelerator.device)))
+        yield Step(number, losses, grad_norm, rate, tokens, step.cursor)
+
+
+def sum_over_processes(accelerator: Accelerator, value: Tensor) -> Tensor:
+    """The sum of a tensor over all processes; itself where there is one."""
+    if accelerator.num_processes == 1:
+        return value
+    summed: Any = accelerator.reduce(value, "sum")
+    return summed  # type: ignore[no-any-return]
+
+
+def not_finite(number: int, losses: Tensor, grad_norm: float, step: StepBatches) -> UserError:
+    """The error of a step that would spoil the weights; names the step and the batch by its place in the data."""
+    place = f"epoch {step.cursor.epoch}, block {step.cursor.block}, batch {step.cursor.batch}"
+    values = ", ".join(f"{value:g}" for value in losses.tolist())
+    return UserError(
+        f"step {number} is not finite (losses {values}; gradient norm {grad_norm:g}); the update was not made, "
+        f"the checkpoints before it are whole",
+        where=f"data: {place}",
+        fix="a lower --lr, a longer --warmup or --precision fp32, from the newest checkpoint or anew",
+    )

@@ -1,0 +1,133 @@
+"""The pre-training objective: its loss, and its measurement on held-out text. V is the size of the vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from minibert.corpus.batches import Batch
+from minibert.training.loop import on_device, sum_over_processes
+
+TERMS = ("mlm_loss", "nsp_loss")
+
+
+def forward(model: nn.Module, batch: Batch) -> Any:
+    """The model's outputs for a batch, at its masked positions alone."""
+    return model(
+        batch["input_ids"],
+        batch["attention_mask"],
+        batch["token_type_ids"],
+        masked_positions=batch["masked_positions"],
+    )
+
+
+def loss_sums(model: nn.Module, batch: Batch) -> Tensor:
+    """(2,): the sum of the masked-token losses, the sum of the next-sentence losses; 0 where there is no target."""
+    out = forward(model, batch)
+    mlm = F.cross_entropy(out.prediction_logits.float(), batch["labels"], ignore_index=-100, reduction="sum")
+    nsp = F.cross_entropy(
+        out.seq_relationship_logits.float(), batch["next_sentence_label"], ignore_index=-100, reduction="sum"
+    )
+    return torch.stack((mlm, nsp))
+
+
+def log_unigram(token_counts: np.ndarray) -> Tensor:
+    """Log of the training text's token frequencies (V,), with one added to each count."""
+    smooth = token_counts.astype(np.float64) + 1.0
+    return torch.from_numpy(np.log(smooth / smooth.sum()))
+
+
+@torch.no_grad()
+def measure(
+    accelerator: Accelerator, model: nn.Module, batches: Iterable[Batch], unigram: Tensor, mask_id: int
+) -> dict[str, float]:
+    """Held-out losses and accuracies over all processes' batches.
+
+    Args: unigram (V,): log_unigram of the training text, the baseline that looks at no context.
+    Returns: mlm_loss (nats a target), mlm_accuracy, perplexity, over all targets; masked_* over those shown as [MASK]
+        alone, with the unigram baseline's figures beside them: one target in ten is shown as it is, and copying it is
+        no knowledge. nsp_accuracy and nsp_loss where there are pairs. num_targets, num_masked.
+    """
+    was_training = model.training
+    model.eval()
+    unigram = unigram.float().to(accelerator.device)
+    commonest = unigram.argmax()
+    names = (
+        "targets", "loss", "right", "masked", "masked_loss", "masked_right", "unigram_loss", "unigram_right",
+        "pairs", "pair_loss", "pair_right",
+    )  # fmt: skip
+    sums = torch.zeros(len(names), dtype=torch.float32, device=accelerator.device)
+    for batch in batches:
+        batch = on_device(batch, accelerator.device)
+        with accelerator.autocast():
+            out = forward(model, batch)
+        kept = batch["labels"] != -100  # a batch of static shape is filled up
+        labels = batch["labels"][kept]
+        logits = out.prediction_logits.float()[kept]
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        right = logits.argmax(-1) == labels
+        hidden = batch["input_ids"].reshape(-1)[batch["masked_positions"][kept]] == mask_id
+        pairs = batch["next_sentence_label"]
+        paired = out.seq_relationship_logits.float()
+        sums += torch.stack(
+            [
+                kept.sum(), losses.sum(), right.sum(),
+                hidden.sum(), losses[hidden].sum(), right[hidden].sum(),
+                -unigram[labels[hidden]].sum(), (labels[hidden] == commonest).sum(),
+                (pairs >= 0).sum(),
+                F.cross_entropy(paired, pairs, ignore_index=-100, reduction="sum"),
+                ((paired.argmax(-1) == pairs) & (pairs >= 0)).sum(),
+            ]
+        )  # fmt: skip
+    model.train(was_training)
+    total = dict(zip(names, sum_over_processes(accelerator, sums).tolist(), strict=True))
+    targets, masked = max(total["targets"], 1), max(total["masked"], 1)
+    found = {
+        "mlm_loss": total["loss"] / targets,
+        "mlm_accuracy": total["right"] / targets,
+        "perplexity": math.exp(min(total["loss"] / targets, 700)),
+        "masked_loss": total["masked_loss"] / masked,
+        "masked_accuracy": total["masked_right"] / masked,
+        "masked_perplexity": math.exp(min(total["masked_loss"] / masked, 700)),
+        "unigram_loss": total["unigram_loss"] / masked,
+        "unigram_accuracy": total["unigram_right"] / masked,
+        "num_targets": total["targets"],
+        "num_masked": total["masked"],
+    }
+    if total["pairs"]:
+        found["nsp_loss"] = total["pair_loss"] / total["pairs"]
+        found["nsp_accuracy"] = total["pair_right"] / total["pairs"]
+    return found
+
+
+def in_short(found: dict[str, float]) -> str:
+    """A measurement in one line."""
+    if not found:
+        return "nothing is held out, so nothing is measured"
+    line = (
+        f"held-out loss {found['mlm_loss']:.3f}, [MASK] accuracy {found['masked_accuracy']:.1%} "
+        f"(unigram {found['unigram_accuracy']:.1%})"
+    )
+    return line + (f", next sentence {found['nsp_accuracy']:.1%}" if "nsp_accuracy" in found else "")
+
+
+def in_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """A measurement as a table for people."""
+    rows = [("steps", f"{found['steps']:,}"), ("tokens seen", f"{found['tokens']:,}")]
+    if "mlm_loss" in found:
+        blind_accuracy, blind_perplexity = f"{found['unigram_accuracy']:.1%}", math.exp(found["unigram_loss"])
+        rows += [
+            ("[MASK] accuracy", f"{found['masked_accuracy']:.1%}   (the commonest token everywhere: {blind_accuracy})"),
+            ("[MASK] perplexity", f"{found['masked_perplexity']:.1f}   (word counts alone: {blind_perplexity:.1f})"),
+            ("MLM loss", f"{found['mlm_loss']:.3f} over all targets, accuracy {found['mlm_accuracy']:.1%}"),
+        ]
+    if "nsp_accuracy" in found:
+        rows.append(("next sentence", f"{found['nsp_accuracy']:.1%} right"))
+    return rows

@@ -1,0 +1,90 @@
+"""log.jsonl: one JSON object a line, and the same numbers to a tracker."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from minibert.atomic import write_text
+from minibert.training.loop import Step
+
+
+class Record:
+    """The log of a run. On the main process alone it writes; everywhere it counts the same.
+
+    Args: resume_step: the step that a resumed run goes on from; later lines of the old log are taken out.
+        terms: names of the loss terms. lr: highest learning rate.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        accelerator: Accelerator,
+        *,
+        terms: tuple[str, ...],
+        lr: float,
+        log_every: int,
+        resume_step: int,
+    ) -> None:
+        self.accelerator, self.terms, self.lr, self.log_every = accelerator, terms, lr, log_every
+        self.last_evaluation: dict[str, float] = {}
+        self.note = ""
+        self.clock = time.monotonic()
+        self.tokens: int | None = None
+        self.path = out / "log.jsonl" if accelerator.is_main_process else None
+        if self.path is not None:
+            write_text(self.path, "".join(_lines_until(self.path, resume_step)))
+        accelerator.init_trackers("tensorboard")
+
+    def step(self, step: Step, epoch: int, tokens: int) -> str:
+        """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people."""
+        if self.tokens is None:
+            self.tokens = tokens - step.num_tokens
+        if step.step % self.log_every and step.step != 1:
+            return self.note
+        now = time.monotonic()
+        speed = (tokens - self.tokens) / max(now - self.clock, 1e-9)
+        self.clock, self.tokens = now, tokens
+        losses = dict(zip(self.terms, step.losses.tolist(), strict=True))
+        loss = sum(losses.values())
+        line = {
+            "step": step.step, "epoch": epoch, "loss": loss, **losses, "lr": self.lr * step.rate,
+            "grad_norm": step.grad_norm, "tokens": tokens, "tokens_per_second": round(speed, 1),
+        }  # fmt: skip
+        self._write(line)
+        self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=step.step)
+        self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
+        return self.note
+
+    def evaluation(self, step: int, found: dict[str, float]) -> None:
+        """Log a measurement on held-out text; an empty one is none."""
+        if not found:
+            return
+        self.last_evaluation = found
+        self._write({"step": step, "eval": found})
+        self.accelerator.log({f"eval_{k}": v for k, v in found.items()}, step=step)
+        self.clock = time.monotonic()  # measuring is not training: it does not count into tokens per second
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self.path is not None:
+            # JSON has no NaN: what is not a number is null
+            clean = json.loads(json.dumps(line), parse_constant=lambda name: None)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(clean) + "\n")
+
+
+def _lines_until(path: Path, step: int) -> list[str]:
+    """The lines of an earlier log up to a step, without one that was cut off; none for a new run."""
+    kept = []
+    if step > 0 and path.is_file():
+        for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
+            try:
+                if json.loads(line)["step"] <= step and line.endswith("\n"):
+                    kept.append(line)
+            except (ValueError, KeyError, TypeError):
+                continue
+    return kept

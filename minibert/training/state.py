@@ -1,0 +1,121 @@
+"""Checkpoints that training goes on from: a Hugging Face folder with a `training_state` folder in it.
+
+A checkpoint is complete or absent: it is filled as `step-N.partial` and renamed, and its manifest, written last, holds
+the size and hash of every file, so that later damage is seen too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minibert.atomic import remove, write_whole
+from minibert.errors import UserError
+from minibert.training.optim import Optimizers
+
+STATE = "training_state"
+MANIFEST = "manifest.json"
+
+
+def _digest(path: Path) -> str:
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+
+
+def save_state(
+    folder: Path,
+    save_model: Callable[[Path], None],
+    optimizers: Optimizers,
+    scaler: Any,
+    place: dict[str, Any],
+) -> None:
+    """Write one complete checkpoint. place: step, cursor, elapsed ... plain values, for JSON."""
+
+    def fill(partial: Path) -> None:
+        (partial / STATE).mkdir(parents=True)
+        save_model(partial)
+        state = {
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+            "scaler": scaler.state_dict() if scaler is not None else None,
+        }
+        torch.save(state, partial / STATE / "optimizer.pt")
+        (partial / STATE / "place.json").write_text(json.dumps(place), "utf-8")
+        sizes = {str(path.relative_to(partial)): [path.stat().st_size, _digest(path)] for path in _files(partial)}
+        (partial / STATE / MANIFEST).write_text(json.dumps(sizes, indent=1), "utf-8")
+
+    write_whole(folder, fill)
+
+
+def fault_of(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; None if it is complete."""
+    manifest = folder / STATE / MANIFEST
+    try:
+        expected = json.loads(manifest.read_text("utf-8"))
+        for name, (size, digest) in expected.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != size:
+                return f"{name} has {path.stat().st_size} bytes instead of {size}"
+            if _digest(path) != digest:
+                return f"{name} has been changed"
+    except (OSError, ValueError, AttributeError, TypeError):
+        return f"{STATE}/{MANIFEST} is missing or broken"
+    return None
+
+
+def newest_complete(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The complete checkpoint with the highest step, and the broken ones above it with what is wrong with each."""
+    found = []
+    for path in checkpoints.glob("step-*") if checkpoints.is_dir() else ():
+        if match := re.fullmatch(r"step-(\d+)", path.name):
+            found.append((int(match[1]), path))
+    broken: list[tuple[Path, str]] = []
+    for _, path in sorted(found, reverse=True):
+        fault = fault_of(path)
+        if fault is None:
+            return path, broken
+        broken.append((path, fault))
+    return None, broken
+
+
+def load_place(folder: Path) -> dict[str, Any]:
+    """Where in the training a checkpoint stands: step, cursor, time, tokens."""
+    place: dict[str, Any] = json.loads((folder / STATE / "place.json").read_text("utf-8"))
+    return place
+
+
+def load_state(folder: Path, optimizers: Optimizers, scaler: Any) -> None:
+    """Put the state of optimizers and scaler back; the weights are loaded like any model's."""
+    state = torch.load(folder / STATE / "optimizer.pt", map_location="cpu", weights_only=True)
+    if len(state["optimizers"]) != len(optimizers):
+        raise UserError("was saved with another --optimizer", where=str(folder))
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    if scaler is not None and state["scaler"] is not None:
+        scaler.load_state_dict(state["scaler"])
+
+
+def checkpoint_path(checkpoints: Path, step: int) -> Path:
+    """The folder of a step's checkpoint."""
+    return checkpoints / f"step-{step:06d}"
+
+
+def keep_newest(checkpoints: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints; to be called once a new one is complete."""
+    steps = sorted(int(m[1]) for p in checkpoints.glob("step-*") if (m := re.fullmatch(r"step-(\d+)", p.name)))
+    for step in steps[:-keep]:
+        remove(checkpoint_path(checkpoints, step))
