@@ -1,5 +1,41 @@
-"""From raw text to a BERT, and from a BERT to an answer."""
+"""From raw text to a BERT, and from a BERT to an answer.
 
+What is imported here comes with torch, and is therefore loaded when it is first used.
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minibert.checkpoint.pretrained import BertForMaskedLM as BertForMaskedLM
+    from minibert.checkpoint.pretrained import BertForPreTraining as BertForPreTraining
+    from minibert.checkpoint.pretrained import BertModel as BertModel
+    from minibert.checkpoint.pretrained import load as load
+    from minibert.errors import UserError as UserError
+    from minibert.model.bert import BertConfig as BertConfig
+    from minibert.tokenization.tokenizer import BertTokenizer as BertTokenizer
 
 __version__ = version("minibert")
+
+_PLACES = {
+    "BertConfig": "minibert.model.bert",
+    "BertForMaskedLM": "minibert.checkpoint.pretrained",
+    "BertForPreTraining": "minibert.checkpoint.pretrained",
+    "BertModel": "minibert.checkpoint.pretrained",
+    "BertTokenizer": "minibert.tokenization.tokenizer",
+    "UserError": "minibert.errors",
+    "load": "minibert.checkpoint.pretrained",
+}
+
+__all__ = ["__version__", *_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'minibert' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -38,7 +38,8 @@ from minibert.training.loop import Schedule, Step, train_steps
 from minibert.training.optim import Optimizers, StepSchedule, TimeSchedule, build_optimizers
 from minibert.training.record import Record
 
-EVAL_SEED = 7  # held-out examples and masks are the same in every run, whatever its seed
+# held-out examples and masks are the same in every run, whatever its seed and mask rate: runs can be compared
+EVAL_SEED, EVAL_MASK_RATE = 7, 0.15
 
 
 def pretrain(
@@ -244,17 +245,17 @@ class PretrainingData:
             max_length=max_length or config.max_length, nsp=config.nsp, short_share=config.short_share,
         )  # fmt: skip
 
-    def collator(self, max_length: int = 0, seed: int | None = None) -> Collator:
+    def collator(self, max_length: int = 0, seed: int | None = None, mask_rate: float = 0.0) -> Collator:
         config = self.config
         return Collator(
-            self.store, self.tokenizer, seed=config.seed if seed is None else seed, mask_rate=config.mask_rate,
-            words=config.mask_unit == "word", max_length=max_length or config.max_length, static=config.compile,
+            self.store, self.tokenizer, seed=config.seed if seed is None else seed,
+            mask_rate=mask_rate or config.mask_rate, words=config.mask_unit == "word", max_length=max_length or config.max_length, static=config.compile,
         )  # fmt: skip
 
     def held_out_batches(self, held_out: np.ndarray, accelerator: Accelerator) -> Iterator[Batch]:
         """This process's share of the held-out examples: always the same ones with the same masks."""
         rows = self.stream(held_out, seed=EVAL_SEED).plan(0, np.arange(len(held_out)))[: self.config.eval_examples]
-        collator = self.collator(seed=EVAL_SEED)
+        collator = self.collator(seed=EVAL_SEED, mask_rate=EVAL_MASK_RATE)
         rows = rows[np.argsort(rows[:, 4] + rows[:, 6], kind="stable")]  # by length: less padding
         for batch in np.array_split(rows, max(1, math.ceil(len(rows) / self.config.micro_batch_size))):
             share = np.array_split(batch, accelerator.num_processes)[accelerator.process_index]

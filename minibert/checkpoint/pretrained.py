@@ -6,8 +6,10 @@ from typing import TypeVar
 
 from torch import nn
 
-from minibert.checkpoint.folder import load_model, save_checkpoint
+from minibert.checkpoint.config import load_config
+from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
 from minibert.model import bert, heads
+from minibert.tokenization.tokenizer import BertTokenizer
 
 P = TypeVar("P", bound="Pretrained")
 
@@ -38,3 +40,19 @@ class BertForPreTraining(Pretrained, heads.BertForPreTraining):
 
 class BertForMaskedLM(Pretrained, heads.BertForMaskedLM):
     """heads.BertForMaskedLM that opens and saves itself."""
+
+
+CLASSES = {kind.__name__: kind for kind in (BertModel, BertForPreTraining, BertForMaskedLM)}
+
+
+def load(path: str | Path) -> tuple[Pretrained, BertTokenizer]:
+    """A checkpoint's model, of the class it was saved as (BertModel where that is none of minibert's), and tokenizer.
+
+    Raises: UserError for a folder that is no BERT, and for a vocabulary larger than the embedding.
+    """
+    config = load_config(path)
+    names = [name.removeprefix("Megatron") for name in config.extra.get("architectures") or ()]
+    kind = next((CLASSES[name] for name in names if name in CLASSES), BertModel)
+    tokenizer = BertTokenizer.from_pretrained(path)
+    check_vocabulary(len(tokenizer), config, str(path))
+    return kind.from_pretrained(path), tokenizer

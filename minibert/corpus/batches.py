@@ -144,7 +144,7 @@ class Collator(Dataset[Batch]):
 
         input_ids (b,T) int64; token_type_ids (b,T); attention_mask (b,T), or None where nothing is padded;
         masked_positions (P,) int64, places in the flattened (b*T) batch; labels (P,) the original ids there (-100 where
-        a static batch is filled up); next_sentence_label (b,) 0 IsNext, 1 random, -100 without pairs; counts (2,)
+        P is filled up to a multiple of 32, or in a static batch to the same number always); next_sentence_label (b,) 0 IsNext, 1 random, -100 without pairs; counts (2,)
         float32, targets of the two losses; num_tokens, not counting padding.
         """
         ids, types, lengths, starts = self._laid_out(rows)
@@ -158,9 +158,9 @@ class Collator(Dataset[Batch]):
         positions = np.flatnonzero(labels.reshape(-1) != -100)
         targets = labels.reshape(-1)[positions]
         num_targets = len(positions)
-        if self.static:
-            fill = B * math.ceil(self.mask_rate * T) - num_targets
-            positions, targets = np.pad(positions, (0, fill)), np.pad(targets, (0, fill), constant_values=-100)
+        # filled up so that few shapes occur: kernels are kept for every shape that has occurred, hundreds of megabytes
+        fill = (B * math.ceil(self.mask_rate * T) if self.static else -(-num_targets // 32) * 32) - num_targets
+        positions, targets = np.pad(positions, (0, fill)), np.pad(targets, (0, fill), constant_values=-100)
         is_random = rows[:, IS_RANDOM]
         next_sentence = np.where(is_random < 0, -100, is_random)
         full = bool((lengths == T).all())

@@ -184,7 +184,7 @@ def _undecodable(
     else:
         odd = offset % 2 if error.start else 0  # UTF-16's characters begin at even offsets
         window = error.object[error.start - odd : error.start + _WINDOW_BYTES]
-        fix = _kind_of_binary(head) or _likely_encoding(window, codec, skip=odd) or _ENCODING_FIX
+        fix = _kind_of_binary(head) or _likely_encoding(window, codec) or _ENCODING_FIX
     return UserError(problem, f"{path}:{line}", fix)
 
 
@@ -192,12 +192,11 @@ def _kind_of_binary(head: bytes) -> str | None:
     return next((f"it holds {kind}" for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def _likely_encoding(window: bytes, codec: str, skip: int = 0) -> str | None:
-    """A fix that names the first encoding in which the bytes are plausible text. skip: bytes that only UTF-16 needs."""
+def _likely_encoding(window: bytes, codec: str) -> str | None:
+    """A fix that names the first encoding in which the bytes are plausible text."""
     for name in ("utf-8", "gb18030", "big5", "utf-16-le", "utf-16-be", "cp1252"):
         try:
-            decoder = codecs.getincrementaldecoder(name)("strict")
-            text = decoder.decode(window if name.startswith("utf-16") else window[skip:])
+            text = codecs.getincrementaldecoder(name)("strict").decode(window)  # which may end inside a character
         except UnicodeDecodeError:
             continue
         if name != codec and _is_plausible(text, name):

@@ -107,15 +107,17 @@ def spool_stdin(stream: BinaryIO, folder: Path) -> Path:
 
 
 def fingerprint(files: Sequence[Path]) -> str:
-    """32 hex digits of BLAKE2b over the files' bytes and lengths, in order; their names and times do not count."""
+    """32 hex digits of BLAKE2b over the BLAKE2b of each file's bytes, in order; names and times do not count.
+
+    Raises: UserError if a file cannot be read.
+    """
     total = blake2b(digest_size=16)
     for path in files:
-        own, size = blake2b(), 0
+        own = blake2b()
         with _readable(path), path.open("rb") as stream:
             while block := stream.read(BLOCK_BYTES):
                 own.update(block)
-                size += len(block)
-        total.update(size.to_bytes(8, "little") + own.digest())
+        total.update(own.digest())
     return total.hexdigest()
 
 

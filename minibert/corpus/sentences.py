@@ -75,9 +75,9 @@ def _mended(pieces: list[str], language: str) -> list[str]:
     mended = pieces[:1]
     for piece in pieces[1:]:
         left = mended.pop()
-        if not left[-1].isspace() and (closers := _CLOSERS.match(piece)):
+        if closers := _CLOSERS.match(piece):
             left, piece = left + closers[0], piece[closers.end() :]
-        elif not piece[0].isspace() and (openers := _OPENERS.search(left)):
+        elif openers := _OPENERS.search(left):
             left, piece = left[: openers.start()], openers[0] + piece
         if not _WORD.search(piece) or _GOES_ON.match(piece) or _cut_in_number_or_abbreviation(left, piece, language):
             mended.append(left + piece)

@@ -163,7 +163,7 @@ def open_store(
         except OSError:  # another run has built the same store meanwhile
             if not (target / "store.json").is_file():
                 raise
-    except PermissionError as error:
+    except OSError as error:
         raise UserError(
             f"the token store cannot be written: {error.strerror}",
             where=str(folder),

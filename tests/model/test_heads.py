@@ -111,6 +111,13 @@ def test_labels_that_are_all_ignored_cost_nothing() -> None:
     assert (logits.grad == 0).all()
 
 
+def test_loss_of_bfloat16_logits_is_summed_in_float32() -> None:
+    """4,096 losses of ln 2: bfloat16 would stop counting at 256 or so."""
+    loss = mean_cross_entropy(torch.zeros(4096, 2, dtype=torch.bfloat16), torch.zeros(4096, dtype=torch.long))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(math.log(2), abs=1e-5)
+
+
 def test_no_masked_position_at_all_is_zero_loss(make_pair: Callable[..., Any], batch: dict[str, Tensor]) -> None:
     ours, _ = make_pair("BertForMaskedLM")
     nothing = torch.zeros(0, dtype=torch.long)
@@ -146,11 +153,12 @@ def test_loss_before_training_is_that_of_guessing(batch: dict[str, Tensor]) -> N
     assert nsp == pytest.approx(math.log(2), abs=0.05)
 
 
-def test_autocast_leaves_parameters_and_loss_in_float32(batch: dict[str, Tensor]) -> None:
+def test_autocast_reaches_the_logits_and_leaves_the_rest_in_float32(batch: dict[str, Tensor]) -> None:
     model = BertForPreTraining(BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=4))
     with torch.autocast("cpu", torch.bfloat16):
         output = model(**batch, labels=batch["input_ids"])
     output.loss.backward()
+    assert output.prediction_logits.dtype == torch.bfloat16  # nothing on the way turned the products precise and slow
     assert output.loss.dtype == torch.float32
     assert all(p.dtype == torch.float32 for p in model.parameters())
     assert all(p.grad is None or p.grad.dtype == torch.float32 for p in model.parameters())

@@ -1,0 +1,177 @@
+"""The command line as a person meets it: exit codes, messages, files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = (
+    "--steps 2 --layers 1 --hidden-size 16 --heads 2 --vocab-size 80 --max-length 32 --batch-size 4 "
+    "--micro-batch-size 4 --precision fp32"
+).split()
+
+
+def run(*args, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "minibert", *map(str, args)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def refused(done, *said):
+    """Exit code 2 and one message without a traceback."""
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("minibert: error: ") == 1
+    assert "Traceback" not in done.stderr
+    for text in said:
+        assert text in done.stderr
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("minibert")
+    for command in ("pretrain", "vocab", "fill-mask", "recipes"):
+        assert "Usage" in run(command, "--help").stdout
+
+
+def test_every_option_of_pretrain_has_a_sentence():
+    shown = run("pretrain", "--help").stdout
+    for name in (
+        "--out --recipe --from --tokenizer --steps --epochs --minutes --batch-size --micro-batch-size --max-length --lr "
+        "--warmup --weight-decay --dropout --mask-rate --mask-unit --nsp/--no-nsp --layers --hidden-size --heads "
+        "--ffn-size --positions --norm --activation --optimizer --init --precision --eval-share --eval-every "
+        "--save-every --keep --log-every --seed --workers --compile/--no-compile --show-config --dry-run --resume "
+        "--uncased/--cased --strip-accents/--keep-accents --vocab-size --encoding --text-field --tracker --quiet"
+    ).split():
+        assert name.split("/")[0] in shown, name
+
+
+def test_pretrain_then_fill_mask(corpus, tmp_path):
+    done = run("pretrain", corpus, "--out", tmp_path / "run", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    answers = run("fill-mask", "--model", tmp_path / "run", "--top-k", 3, "the [MASK] runs and [MASK] sings")
+    assert answers.returncode == 0, answers.stderr
+    lines = answers.stdout.splitlines()
+    assert lines[0] == "the [MASK] runs and [MASK] sings"
+    assert len(lines) == 3
+    assert all(line.count("%") == 3 for line in lines[1:])
+    read = run("fill-mask", "--model", tmp_path / "run", "--json", "-", input="a [MASK]\nb [MASK] c [MASK]\n")
+    objects = [json.loads(line) for line in read.stdout.splitlines()]
+    assert [len(item["masks"]) for item in objects] == [1, 2]
+    # a second run into the same folder is refused, and the first stays as it is
+    before = (tmp_path / "run/metrics.json").read_bytes()
+    refused(run("pretrain", corpus, "--out", tmp_path / "run", *SMALL), "finished run", "--out")
+    assert (tmp_path / "run/metrics.json").read_bytes() == before
+    resumed = run("pretrain", corpus, "--out", tmp_path / "run", "--resume")
+    assert resumed.returncode == 0
+    assert "nothing to resume" in resumed.stderr
+
+
+def test_standard_input_is_a_corpus(corpus, tmp_path):
+    done = run("pretrain", "-", "--out", tmp_path / "run", *SMALL, input=corpus.read_text("utf-8"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run/data.json").read_text())["documents"] == 40
+
+
+def test_vocab_alone_serves_a_later_run(corpus, tmp_path):
+    done = run("vocab", corpus, "--out", tmp_path / "v", "--vocab-size", 60)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "v/vocab.txt").read_text("utf-8").splitlines()
+    assert len(lines) <= 60
+    small = [flag for flag in SMALL if flag not in ("--vocab-size", "80")]
+    done = run("pretrain", corpus, "--out", tmp_path / "run", "--tokenizer", tmp_path / "v", *small)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/vocab.txt").read_bytes() == (tmp_path / "v/vocab.txt").read_bytes()
+    refused(run("vocab", corpus, "--out", tmp_path / "v"), "not empty")
+
+
+def test_show_config_is_json_that_a_recipe_can_be(tmp_path):
+    done = run("pretrain", "--show-config", "--layers", 7)
+    settings = json.loads(done.stdout)["settings"]
+    assert settings["layers"] == 7
+    (tmp_path / "s.json").write_text(done.stdout)
+    again = run("pretrain", "--show-config", "--recipe", tmp_path / "s.json")
+    assert json.loads(again.stdout)["settings"] == settings
+
+
+def test_dry_run_needs_no_out_and_writes_nothing(corpus, tmp_path):
+    done = run("pretrain", corpus, "--dry-run", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "documents" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus.txt"]
+
+
+def test_quiet_says_nothing(corpus, tmp_path):
+    done = run("pretrain", corpus, "--out", tmp_path / "run", "--quiet", *SMALL)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_missing_things_are_named():
+    refused(run("pretrain"), "no text was named")
+    refused(run("pretrain", "x.txt"), "--out")
+    refused(run("pretrain", "absent.txt", "--out", "r", *SMALL), "absent.txt")
+    refused(run("fill-mask", "--model", "nowhere", "a [MASK]"), "nowhere")
+    refused(run("pretrain", "--recipe", "quik", "x", "--out", "r"), "quik", "quick")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--layer", "3"], "--layer"),
+        (["--layers", "three"], "three"),
+        (["--norm", "between"], "between"),
+        (["--batch-size", "10", "--micro-batch-size", "4"], "micro_batch_size (4)"),
+        (["--steps", "5", "--minutes", "1"], "steps and minutes"),
+        (["--encoding", "klingon"], "klingon"),
+        (["--from", "a", "--layers", "3"], "layers"),
+        (["--tokenizer", "absent/vocab.txt"], "absent"),
+    ],
+)
+def test_wrong_options_are_one_message_before_anything_is_written(corpus, tmp_path, args, said):
+    done = run("pretrain", corpus, "--out", tmp_path / "run", *args)
+    refused(done, said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_that_cannot_be_decoded_names_file_place_and_option(tmp_path):
+    path = tmp_path / "gb.txt"
+    path.write_bytes("中文文本。\n第二句。\n".encode("gb18030"))
+    done = run("pretrain", path, "--out", tmp_path / "run", *SMALL)
+    refused(done, "gb.txt", "1", "--encoding")
+    assert not (tmp_path / "run").exists()
+    done = run("pretrain", path, "--out", tmp_path / "run", "--encoding", "gb18030", "--no-nsp", *SMALL)
+    assert done.returncode == 0, done.stderr
+
+
+def test_locale_of_the_machine_does_not_matter(tmp_path):
+    path = tmp_path / "zh.txt"
+    path.write_text("中文文本。\n第二句。\n\n另一篇。\n还有一句。\n", encoding="utf-8")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run("pretrain", path, "--out", tmp_path / "run", *SMALL, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "中" in (tmp_path / "run/vocab.txt").read_text("utf-8").splitlines()
+
+
+def test_no_file_is_opened_in_the_locales_encoding(tmp_path, corpus):
+    command = [sys.executable, "-X", "warn_default_encoding", "-W", "default::EncodingWarning", "-m", "minibert"]
+    done = subprocess.run(
+        [*command, "pretrain", str(corpus), "--out", str(tmp_path / "run"), *SMALL], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    own = str(Path(__file__).resolve().parent.parent / "minibert")
+    assert [line for line in done.stderr.splitlines() if "EncodingWarning" in line and own in line] == []
+
+
+def test_without_a_terminal_progress_is_plain_lines(corpus, tmp_path):
+    done = run("pretrain", corpus, "--out", tmp_path / "run", *SMALL, "--steps", "20")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("training ")]
+    assert 2 <= len(lines) <= 12
+    assert "\x1b" not in done.stderr
+
+
+def test_unwritable_out_is_a_users_matter(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run("pretrain", corpus, "--out", tmp_path / "file" / "run", *SMALL)
+    refused(done, "run")

@@ -1,0 +1,62 @@
+"""What people import from minibert itself."""
+
+import minibert
+import pytest
+import torch
+
+from minibert.errors import UserError
+
+
+@pytest.fixture
+def run(corpus, tmp_path):
+    from minibert.config import PretrainConfig
+    from minibert.console import Console
+    from minibert.pretrain import pretrain
+
+    config = PretrainConfig(
+        steps=1, layers=1, hidden_size=16, heads=2, vocab_size=60, max_length=32, batch_size=4, micro_batch_size=4,
+        precision="fp32",
+    )  # fmt: skip
+    pretrain([corpus], tmp_path / "run", config, console=Console(silent=True))
+    return tmp_path / "run"
+
+
+def test_every_public_name_is_there():
+    for name in minibert.__all__:
+        assert getattr(minibert, name) is not None
+    assert set(minibert.__all__) <= set(dir(minibert))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        minibert.nonsense  # noqa: B018
+
+
+def test_load_gives_the_class_it_was_saved_as_and_the_tokenizer(run):
+    model, tokenizer = minibert.load(run)
+    assert type(model) is minibert.BertForPreTraining
+    batch = tokenizer(["the red cat.", "a dog"])
+    out = model(**batch)
+    assert out.prediction_logits.shape == (*batch["input_ids"].shape, len(tokenizer))
+    assert out.seq_relationship_logits.shape == (2, 2)
+
+
+def test_what_is_saved_opens_again(run, tmp_path):
+    model, tokenizer = minibert.load(run)
+    model.save_pretrained(tmp_path / "copy")
+    tokenizer.save_pretrained(tmp_path / "copy")
+    again, _ = minibert.load(tmp_path / "copy")
+    batch = tokenizer(["the red cat."])
+    with torch.no_grad():
+        assert torch.equal(model(**batch).prediction_logits, again(**batch).prediction_logits)
+
+
+def test_a_part_opens_as_its_class(run):
+    model = minibert.BertModel.from_pretrained(run)
+    assert model(torch.tensor([[2, 5, 3]])).last_hidden_state.shape == (1, 3, 16)
+
+
+def test_vocabulary_larger_than_the_embedding_is_refused_with_both_numbers(run):
+    with (run / "vocab.txt").open("a", encoding="utf-8") as file:
+        file.write("extra1\nextra2\n")
+    (run / "tokenizer.json").unlink()
+    lines = len((run / "vocab.txt").read_text("utf-8").splitlines())
+    with pytest.raises(UserError, match=f"(?s){lines}.*{lines - 2}|{lines - 2}.*{lines}"):
+        minibert.load(run)

@@ -1,0 +1,65 @@
+"""Every recipe opens, says what a person needs to know, and takes two steps at a reduced size."""
+
+import json
+import math
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+import pytest
+
+from minibert.config import PretrainConfig, list_recipes, load_recipe, recipes_folder, resolve
+from minibert.console import Console
+from minibert.pretrain import pretrain
+
+NAMES = list(list_recipes("pretrain"))
+PUBLISHED = {
+    "tiny": (2, 128, 2), "mini": (4, 256, 4), "small": (4, 512, 8), "medium": (8, 512, 8), "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}  # fmt: skip
+REDUCED = {
+    "layers": 1, "hidden_size": 32, "heads": 2, "ffn_size": 64, "vocab_size": 100, "max_length": 32, "batch_size": 8,
+    "micro_batch_size": 4, "steps": 2, "workers": 1, "compile": False, "max_positions": 64, "warmup": 0.1,
+}  # fmt: skip
+
+
+def test_the_named_recipes_are_there():
+    sized = [name + suffix for name in ("quick", *PUBLISHED) for suffix in ("", "-zh")]
+    assert set(sized) | {"base-paper", "continue", "cpu-budget", "gpu-day"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recipe_begins_with_purpose_result_hardware_and_command(name):
+    text = (recipes_folder() / "pretrain" / f"{name}.toml").read_text("utf-8")
+    for word in ("# Purpose:", "# Expected:", "# Hardware:", "# Command:"):
+        assert word in text
+    assert f"--recipe {name} " in text
+    assert tomllib.loads(text)["description"]
+
+
+@pytest.mark.parametrize("name", [n + s for n in PUBLISHED for s in ("", "-zh")])
+def test_sizes_are_the_published_ones(name):
+    config = resolve(PretrainConfig, load_recipe(name, "pretrain"))
+    assert (config.layers, config.hidden_size, config.heads) == PUBLISHED[name.removesuffix("-zh")]
+
+
+def test_paper_recipe_is_the_papers():
+    config = resolve(PretrainConfig, load_recipe("base-paper", "pretrain"))
+    assert (config.steps, config.batch_size, config.lr, config.warmup) == (1_000_000, 256, 1e-4, 10_000)
+    assert (config.max_length, config.long_length, config.long_share) == (128, 512, 0.1)
+    assert (config.dropout, config.attention_dropout, config.weight_decay) == (0.1, 0.1, 0.01)
+    assert (config.mask_rate, config.nsp, config.norm, config.activation) == (0.15, True, "post", "gelu")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recipe_takes_two_steps(name, corpus, tmp_path):
+    where, settings = load_recipe(name, "pretrain")
+    long = {"long_length": 64, "long_share": 0.5} if settings.get("long_length") else {}
+    config = resolve(PretrainConfig, (where, settings), ("test", {**REDUCED, **long}))
+    pretrain([corpus], tmp_path / "run", config, console=Console(silent=True))
+    losses = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in losses if "loss" in line][0] == 1
+    assert all(math.isfinite(line["loss"]) for line in losses if "loss" in line)
+    assert (tmp_path / "run/model.safetensors").is_file()

@@ -1,0 +1,62 @@
+"""A run's folder: refused where it holds something, continued only as it was."""
+
+import pytest
+
+from minibert.config import PretrainConfig
+from minibert.errors import UserError
+from minibert.run_folder import check_new, resumed_settings, save_settings
+
+
+def begun(tmp_path, **settings):
+    save_settings(tmp_path, "pretrain", PretrainConfig(steps=5, **settings), {"corpus": ["a.txt"]})
+    return tmp_path
+
+
+def test_new_and_empty_folders_may_be_used(tmp_path):
+    check_new(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    check_new(tmp_path / "empty")
+
+
+def test_finished_run_is_refused(tmp_path):
+    begun(tmp_path)
+    (tmp_path / "metrics.json").write_text("{}")
+    with pytest.raises(UserError, match="finished run"):
+        check_new(tmp_path)
+
+
+def test_unfinished_run_is_refused_with_the_way_on(tmp_path):
+    with pytest.raises(UserError, match="--resume"):
+        check_new(begun(tmp_path))
+
+
+def test_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.doc").write_text("")
+    with pytest.raises(UserError, match="other files"):
+        check_new(tmp_path)
+
+
+def test_file_in_the_place_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file"):
+        check_new(tmp_path / "file")
+
+
+def test_resumed_run_has_its_settings_and_may_change_what_changes_no_result(tmp_path):
+    begun(tmp_path, lr=0.5, keep=2)
+    config, saved = resumed_settings(PretrainConfig, tmp_path, {"keep": 9, "lr": 0.5})
+    assert (config.lr, config.keep, config.steps) == (0.5, 9, 5)
+    assert saved["corpus"] == ["a.txt"]
+
+
+def test_resumed_run_may_not_become_another(tmp_path):
+    begun(tmp_path, lr=0.5)
+    with pytest.raises(UserError, match=r"lr \(0\.5 -> 0\.1\)"):
+        resumed_settings(PretrainConfig, tmp_path, {"lr": 0.1})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"settings": 1}'])
+def test_broken_settings_are_user_errors(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
+    with pytest.raises(UserError, match=r"settings\.json"):
+        resumed_settings(PretrainConfig, tmp_path, {})

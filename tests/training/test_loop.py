@@ -1,0 +1,128 @@
+"""The loop: one mean over all targets of a step, the rate by hand, clipping, and a stop before harm."""
+
+import itertools
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from minibert.corpus.batches import Cursor, StepBatches
+from minibert.errors import UserError
+from minibert.training.loop import train_steps
+from minibert.training.optim import StepSchedule
+
+
+class Weight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        return self.w * x
+
+
+def loss_sums(model, batch):
+    return torch.stack((model(batch["sum"]), model(batch["other"])))
+
+
+def batch(total, targets, other=0.0, pairs=0):
+    return {
+        "sum": torch.tensor(total), "other": torch.tensor(other), "counts": torch.tensor([float(targets), float(pairs)]),
+        "num_tokens": 10,
+    }  # fmt: skip
+
+
+def run(micro_batches, *, steps=1, lr=0.1, clip=0.0, warmup=0.0):
+    accelerator = Accelerator(cpu=True)
+    model = Weight()
+    optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": lr}], lr=lr)
+    batches = itertools.repeat(StepBatches(micro_batches, Cursor(epoch=1)))
+    found = list(
+        train_steps(
+            accelerator,
+            model,
+            [optimizer],
+            batches,
+            StepSchedule(steps),
+            loss_sums,
+            first_step=0,
+            warmup=warmup,
+            clip=clip,
+            seed=0,
+        )  # fmt: skip
+    )
+    return found, model
+
+
+def test_loss_is_a_mean_over_all_targets_not_a_mean_of_means():
+    # sums 2 and 3 over 1 and 3 targets: (2 + 3) / 4, and not (2 / 1 + 3 / 3) / 2 = 1.5
+    (step,), model = run([batch(2.0, 1), batch(3.0, 3)])
+    assert step.losses.tolist() == [1.25, 0.0]
+    assert step.grad_norm == pytest.approx(1.25)
+    assert model.w.item() == pytest.approx(1 - 0.1 * 1.25)
+    assert step.num_tokens == 20
+
+
+def test_each_loss_term_has_its_own_count():
+    (step,), _ = run([batch(2.0, 4, other=3.0, pairs=2), batch(2.0, 4, other=1.0, pairs=2)])
+    assert step.losses.tolist() == [0.5, 1.0]
+    assert step.grad_norm == pytest.approx(1.5)
+
+
+def test_micro_batch_without_targets_adds_nothing():
+    (step,), model = run([batch(0.0, 0), batch(3.0, 3)])
+    assert step.losses.tolist() == [1.0, 0.0]
+    assert model.w.item() == pytest.approx(0.9)
+
+
+def test_step_without_any_target_is_no_nan_and_no_move():
+    (step,), model = run([batch(0.0, 0)])
+    assert step.losses.tolist() == [0.0, 0.0]
+    assert model.w.item() == 1.0
+
+
+def test_gradient_is_clipped_and_the_norm_reported_is_the_one_before():
+    (step,), model = run([batch(8.0, 2)], clip=1.0)
+    assert step.grad_norm == pytest.approx(4.0)
+    assert model.w.item() == pytest.approx(1 - 0.1 * 1.0, abs=1e-6)
+
+
+def test_rates_follow_the_schedule():
+    steps, _ = run([batch(0.0, 1)], steps=4, warmup=0.5)
+    assert [step.rate for step in steps] == pytest.approx([0.5, 1.0, 1.0, 0.5])
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_before_the_update(value):
+    seen = {}
+
+    def poisoned(model, batch):
+        seen["model"] = model
+        return loss_sums(model, batch) * value
+
+    accelerator = Accelerator(cpu=True)
+    model = Weight()
+    optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": 0.1}], lr=0.1)
+    steps = train_steps(
+        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(epoch=3, batch=8))),
+        StepSchedule(5), poisoned, first_step=2, warmup=0.0, clip=1.0, seed=0,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="step 3 is not finite") as caught:
+        next(steps)
+    assert "epoch 3" in str(caught.value)
+    assert "batch 8" in str(caught.value)
+    assert model.w.item() == 1.0
+
+
+def test_phase_ends_at_its_share():
+    accelerator = Accelerator(cpu=True)
+    model = Weight()
+    optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": 0.1}], lr=0.1)
+    schedule = StepSchedule(10)
+    steps = train_steps(
+        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor())), schedule, loss_sums,
+        first_step=0, warmup=0.0, clip=0.0, seed=0, until=0.9,
+    )  # fmt: skip
+    assert [step.step for step in steps] == list(range(1, 10))
