@@ -28,7 +28,10 @@ _PLACES = {
     "load": "minibert.checkpoint.pretrained",
 }
 
-__all__ = ["__version__", *_PLACES]
+__all__ = [
+    "BertConfig", "BertForMaskedLM", "BertForPreTraining", "BertModel", "BertTokenizer", "UserError",
+    "__version__", "load",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -225,9 +225,7 @@ def fill_mask(model: Path, top_k: int, as_json: bool, texts: tuple[str, ...]) ->
     """Let a model guess what stands at each [MASK] of the TEXTS (or of the lines of standard input, with -)."""
     if not texts:
         raise UserError("no text was given", where="TEXTS", fix="minibert fill-mask --model RUN 'The [MASK] is blue.'")
-    lines: list[str] = list(texts)
-    if texts == ("-",):
-        lines = [line.rstrip("\r\n") for line in click.get_text_stream("stdin", "utf-8")]
+    lines = stdin_lines() if texts == ("-",) else list(texts)
     from minibert.fill_mask import fill_masks, in_lines
 
     for text, answers in zip(lines, fill_masks(model, lines, top_k=top_k), strict=True):
@@ -235,6 +233,15 @@ def fill_mask(model: Path, top_k: int, as_json: bool, texts: tuple[str, ...]) ->
             click.echo(json.dumps({"text": text, "masks": answers}, ensure_ascii=False))
         else:
             click.echo(in_lines(text, answers))
+
+
+def stdin_lines() -> list[str]:
+    """The lines of standard input."""
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8: byte {error.start}", where="standard input", fix="recode it first") from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 @commands.command()

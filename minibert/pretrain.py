@@ -59,7 +59,8 @@ def pretrain(
 
     Args: corpus: how the user named the files, for settings.json. tokenizer_from: a vocab.txt or a folder with a
         tokenizer, instead of training one. start_from: a checkpoint to go on from, with its tokenizer. resume: continue
-        the unfinished run in `out` exactly. dry_run: stop after the data summary. cache: where token stores and vocabularies are kept.
+        the unfinished run in `out` exactly. dry_run: stop after the data summary. cache: where token stores and
+        vocabularies are kept.
     Returns: the content of metrics.json (of data.json after a dry run).
     Raises: UserError for everything that a user can mend. SystemExit(128 + signal) after SIGTERM or Ctrl-C, saved.
     """
@@ -249,7 +250,8 @@ class PretrainingData:
         config = self.config
         return Collator(
             self.store, self.tokenizer, seed=config.seed if seed is None else seed,
-            mask_rate=mask_rate or config.mask_rate, words=config.mask_unit == "word", max_length=max_length or config.max_length, static=config.compile,
+            mask_rate=mask_rate or config.mask_rate, words=config.mask_unit == "word",
+            max_length=max_length or config.max_length, static=config.compile,
         )  # fmt: skip
 
     def held_out_batches(self, held_out: np.ndarray, accelerator: Accelerator) -> Iterator[Batch]:
@@ -266,7 +268,7 @@ class PretrainingData:
         self, pool: np.ndarray, accelerator: Accelerator, network: nn.Module, optimizers: Optimizers,
         schedule: Schedule, place: dict[str, Any],
     ) -> Iterator[Step]:  # fmt: skip
-        """The optimizer steps of all phases from `place` on, which is kept up to date: what a checkpoint has to hold."""
+        """The optimizer steps of all phases from `place` on, which is kept up to date for checkpoints."""
         config = self.config
         phases = [(config.max_length, config.micro_batch_size, 1.0)]
         if config.long_length:

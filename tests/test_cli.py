@@ -38,8 +38,8 @@ def test_version_and_help():
 def test_every_option_of_pretrain_has_a_sentence():
     shown = run("pretrain", "--help").stdout
     for name in (
-        "--out --recipe --from --tokenizer --steps --epochs --minutes --batch-size --micro-batch-size --max-length --lr "
-        "--warmup --weight-decay --dropout --mask-rate --mask-unit --nsp/--no-nsp --layers --hidden-size --heads "
+        "--out --recipe --from --tokenizer --steps --epochs --minutes --batch-size --micro-batch-size --max-length "
+        "--lr --warmup --weight-decay --dropout --mask-rate --mask-unit --nsp/--no-nsp --layers --hidden-size --heads "
         "--ffn-size --positions --norm --activation --optimizer --init --precision --eval-share --eval-every "
         "--save-every --keep --log-every --seed --workers --compile/--no-compile --show-config --dry-run --resume "
         "--uncased/--cased --strip-accents/--keep-accents --vocab-size --encoding --text-field --tracker --quiet"

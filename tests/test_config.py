@@ -120,8 +120,8 @@ def test_unknown_recipe_lists_the_known_and_the_nearest():
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.toml", b"steps = "), ("a.toml", b"\xff\xfe"), ("a.json", b"{"), ("a.json", b"[1]"), ("a.json", b'{"settings": 3}'),
-     ("a.json", b"[" * 100_000)],
+    [("a.toml", b"steps = "), ("a.toml", b"\xff\xfe"), ("a.json", b"{"), ("a.json", b"[1]"),
+     ("a.json", b'{"settings": 3}'), ("a.json", b"[" * 100_000)],
 )  # fmt: skip
 def test_broken_recipe_files_are_user_errors(tmp_path, name, content):
     path = tmp_path / name

@@ -123,7 +123,8 @@ def test_accumulated_batches_are_the_whole_batch(corpus, tmp_path, micro):
 def test_two_processes_are_one(corpus, tmp_path):
     train(corpus, tmp_path / "one", dropout=0.0, steps=4)
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
-              "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]  # fmt: skip
+              "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+              "--num_cpu_threads_per_process", "1"]  # fmt: skip
     done = subprocess.run(
         [*launch, "-m", "minibert", "pretrain", str(corpus), "--out", str(tmp_path / "two"), "--quiet",
          *flags(dropout=0.0, steps=4, micro_batch_size=8)],

@@ -1,9 +1,9 @@
 """What people import from minibert itself."""
 
-import minibert
 import pytest
 import torch
 
+import minibert
 from minibert.errors import UserError
 
 

@@ -60,6 +60,6 @@ def test_recipe_takes_two_steps(name, corpus, tmp_path):
     config = resolve(PretrainConfig, (where, settings), ("test", {**REDUCED, **long}))
     pretrain([corpus], tmp_path / "run", config, console=Console(silent=True))
     losses = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in losses if "loss" in line][0] == 1
+    assert next(line["step"] for line in losses if "loss" in line) == 1
     assert all(math.isfinite(line["loss"]) for line in losses if "loss" in line)
     assert (tmp_path / "run/model.safetensors").is_file()

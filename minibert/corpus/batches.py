@@ -144,8 +144,9 @@ class Collator(Dataset[Batch]):
 
         input_ids (b,T) int64; token_type_ids (b,T); attention_mask (b,T), or None where nothing is padded;
         masked_positions (P,) int64, places in the flattened (b*T) batch; labels (P,) the original ids there (-100 where
-        P is filled up to a multiple of 32, or in a static batch to the same number always); next_sentence_label (b,) 0 IsNext, 1 random, -100 without pairs; counts (2,)
-        float32, targets of the two losses; num_tokens, not counting padding.
+        P is filled up to a multiple of 32, or in a static batch to the same number always); next_sentence_label (b,)
+        0 IsNext, 1 random, -100 without pairs; counts (2,) float32, targets of the two losses; num_tokens, not counting
+        padding.
         """
         ids, types, lengths, starts = self._laid_out(rows)
         B, T = ids.shape

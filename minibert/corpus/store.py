@@ -28,7 +28,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 FORMAT = 1  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
-ALONE_BELOW_BYTES = 1_500_000  # starting workers takes longer than reading this much text
+ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text
 
 
 class TokenStore:
@@ -188,8 +188,20 @@ def _chunks(documents: Iterator[list[str]]) -> Iterator[list[list[str]]]:
         yield group
 
 
-def _quiet_worker() -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool is the parallelism
+class _Worker:
+    """What a worker process has from its start: the tokenizer is sent once, and keeps the words that it has seen."""
+
+    tokenizer: BertTokenizer
+    settings: dict[str, Any]
+
+    @classmethod
+    def start(cls, tokenizer: BertTokenizer, settings: dict[str, Any]) -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool is the parallelism
+        cls.tokenizer, cls.settings = tokenizer, settings
+
+    @classmethod
+    def tokenise(cls, group: list[list[str]]) -> TokenisedDocuments:
+        return tokenise(group, cls.tokenizer, **cls.settings)
 
 
 def _tokenised(
@@ -200,11 +212,14 @@ def _tokenised(
         for group in groups:
             yield tokenise(group, tokenizer, language=language, words=words)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet_worker) as pool:
+    start = (tokenizer, {"language": language, "words": words})
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_Worker.start, initargs=start
+    ) as pool:
         waiting: deque[Future[TokenisedDocuments]] = deque()
         try:
             for group in groups:
-                waiting.append(pool.submit(tokenise, group, tokenizer, language=language, words=words))
+                waiting.append(pool.submit(_Worker.tokenise, group))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:

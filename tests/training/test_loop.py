@@ -28,8 +28,8 @@ def loss_sums(model, batch):
 
 def batch(total, targets, other=0.0, pairs=0):
     return {
-        "sum": torch.tensor(total), "other": torch.tensor(other), "counts": torch.tensor([float(targets), float(pairs)]),
-        "num_tokens": 10,
+        "sum": torch.tensor(total), "other": torch.tensor(other),
+        "counts": torch.tensor([float(targets), float(pairs)]), "num_tokens": 10,
     }  # fmt: skip
 
 
