@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,47 @@ from minibert.errors import UserError
 
 def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
     """Make a folder or file that is complete or absent: fill(partial), flush to disk, rename."""
-    partial = target.with_name(target.name + ".partial")
-    remove(partial)
+    target = target.absolute()
+    clear_leftovers(target.parent, glob.escape(target.name))
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         fill(partial)
         for path in [partial, *partial.rglob("*")] if partial.is_dir() else [partial]:
             flush(path)
-        if target.is_dir():  # a folder cannot be renamed onto a full one
+        if target.is_dir():  # a folder cannot be renamed onto a full one; two processes may be at it
             remove(target)
         os.replace(partial, target)
         flush(target.parent)
-    except OSError as error:
-        remove(partial)
-        raise UserError(
-            f"cannot be written: {error.strerror or error}", where=str(target),
-            fix="make room or choose another place; what was written before is whole",
-        ) from error  # fmt: skip
+    except BaseException as error:
+        with suppress(OSError):
+            remove(partial)
+        # torch and safetensors wrap what the system says of a full disk in errors of their own
+        if isinstance(error, OSError | RuntimeError) or type(error).__name__ == "SafetensorError":
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UserError(
+                f"cannot be written: {reason}", where=str(target),
+                fix="make room or choose another place; what was written before is whole",
+            ) from error  # fmt: skip
+        raise
+
+
+def clear_leftovers(folder: Path, pattern: str) -> None:
+    """Delete what processes that were killed have left half-written beside targets of these names."""
+    for left in folder.glob(f"{pattern}.partial-*"):
+        if not is_running(left.name.rpartition("-")[2]):
+            remove(left)
+
+
+def is_running(pid: str) -> bool:
+    """Whether a process of this machine has that number; True where that cannot be told."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, OSError):
+        return True
+    return True
 
 
 def remove(path: Path) -> None:

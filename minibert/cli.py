@@ -49,7 +49,9 @@ def main() -> None:
 
 
 def say_error(text: str) -> None:
-    """One message on stderr."""
+    """One message on stderr, of the first process where there are several."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     click.echo(f"minibert: error: {text}", err=True)
 
 
@@ -88,7 +90,8 @@ def setting_option(name: str, item: Field[Any], kind: Any) -> Callable[[Callable
 @click.argument("corpus", nargs=-1)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
 @click.option(
-    "--recipe", default="quick", help="Preset: a name (see `minibert recipes`), a TOML file or a settings.json."
+    "--recipe",
+    help="Preset: a name of `minibert recipes`, a TOML file or settings.json [default: quick; with --from: continue].",
 )
 @click.option(
     "--from", "start_from", type=click.Path(path_type=Path), help="Checkpoint to go on from, with its tokenizer."
@@ -107,7 +110,7 @@ def setting_option(name: str, item: Field[Any], kind: Any) -> Callable[[Callable
 @click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
 @setting_options(PretrainConfig)
 def pretrain(
-    corpus: tuple[str, ...], out: Path | None, recipe: str, start_from: Path | None, tokenizer: Path | None,
+    corpus: tuple[str, ...], out: Path | None, recipe: str | None, start_from: Path | None, tokenizer: Path | None,
     resume: bool, cache: Path | None, show_config: bool, dry_run: bool, quiet: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train a BERT on raw text: files, folders and globs of .txt, .jsonl and .parquet, or - for standard input.
@@ -118,17 +121,21 @@ def pretrain(
     from minibert import run_folder
 
     flags = {name: value for name, value in settings.items() if value is not None}
+    corpus = tuple(name if name == "-" else str(Path(name).absolute()) for name in corpus)  # --resume may be elsewhere
     going_on = resume and out is not None and run_folder.is_begun(out)
-    if going_on and out is not None:
+    if going_on:
+        assert out is not None
         if run_folder.is_finished(out):
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
             return
         config, saved = run_folder.resumed_settings(PretrainConfig, out, flags)
-        corpus = corpus or tuple(saved.get("corpus", ()))
-        start_from = start_from or (Path(saved["from"]) if saved.get("from") else None)
-        tokenizer = tokenizer or (Path(saved["tokenizer"]) if saved.get("tokenizer") else None)
+        named = {"corpus": list(corpus) or None, "from": start_from, "tokenizer": tokenizer}
+        run_folder.check_same_places(out, saved, named)
+        corpus = tuple(saved["corpus"])
+        start_from, tokenizer = (Path(saved[name]) if saved[name] else None for name in ("from", "tokenizer"))
     else:
-        config = resolve(PretrainConfig, load_recipe(recipe, "pretrain"), ("command line", flags))
+        preset = recipe or ("continue" if start_from else "quick")
+        config = resolve(PretrainConfig, load_recipe(preset, "pretrain"), ("command line", flags))
     if show_config:
         click.echo(json.dumps({"settings": asdict(config)}, indent=1))
         return
@@ -140,29 +147,40 @@ def pretrain(
         out = Path("dry-run")  # nothing is written there
     if not going_on and not dry_run:
         run_folder.check_new(out)
-    if start_from is not None and not going_on:
-        lost = [name for name in (*OF_A_NEW_MODEL, *OF_A_NEW_VOCABULARY) if name in flags]
-        if tokenizer is not None:
-            lost.insert(0, "tokenizer")
-        if lost:
-            raise UserError(
-                f"--from goes on with the checkpoint's own model and tokenizer; no effect: {', '.join(lost)}",
-                fix="leave them out",
-            )
-    if tokenizer is not None and (lost := [name for name in ("vocab_size",) if name in flags]):
-        raise UserError(f"--tokenizer brings its vocabulary; no effect: {', '.join(lost)}", fix="leave it out")
+        if resume:
+            click.echo(f"nothing to resume in {out}: a new run begins", err=True)
+        refuse_lost_flags(flags, start_from, tokenizer)
 
     with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
-        files = corpus_files(corpus, Path(spool))
+
+        def files() -> list[Path]:
+            return corpus_files(corpus, Path(spool))
+
+        # what can be found wrong without torch is found before torch is loaded; a resumed run may need no text
+        found = files if going_on else files()
         from minibert.console import Console
+        from minibert.pretrain import pretrain as train
 
-        console = Console(quiet=quiet)
-        from minibert import pretrain as stage  # torch: from here on
-
-        stage.pretrain(
-            files, out, config, corpus=corpus, tokenizer_from=tokenizer, start_from=start_from, resume=going_on,
-            dry_run=dry_run, cache=cache, console=console,
+        train(
+            found, out, config, corpus=corpus, tokenizer_from=tokenizer and tokenizer.absolute(),
+            start_from=start_from and start_from.absolute(), resume=going_on, dry_run=dry_run, cache=cache,
+            console=Console(quiet=quiet),
         )  # fmt: skip
+
+
+def refuse_lost_flags(flags: dict[str, Any], start_from: Path | None, tokenizer: Path | None) -> None:
+    """Flags that a checkpoint or tokenizer decides otherwise are a misunderstanding: say so."""
+    if start_from is not None:
+        lost = ["tokenizer"] if tokenizer is not None else []
+        lost += [name for name in (*OF_A_NEW_MODEL, *OF_A_NEW_VOCABULARY) if name in flags]
+        whose = "--from goes on with the checkpoint's own model and tokenizer"
+    elif tokenizer is not None:
+        decided = OF_A_NEW_VOCABULARY if tokenizer.is_dir() else ("vocab_size",)
+        lost, whose = [name for name in decided if name in flags], "--tokenizer brings its own"
+    else:
+        return
+    if lost:
+        raise UserError(f"{whose}; these have no effect: {', '.join(lost)}", fix="leave them out")
 
 
 def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
@@ -170,6 +188,10 @@ def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
     from minibert.corpus.read import STDIN, find_files, spool_stdin
 
     if STDIN in corpus:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError(
+                "standard input can be read by one process only", where="CORPUS", fix="write the text to a file first"
+            )
         if len(corpus) > 1:
             raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
         return [spool_stdin(sys.stdin.buffer, spool)]

@@ -36,7 +36,10 @@ class PretrainConfig:
     encoding: str = opt("utf-8", "encoding of text files, as Python names it: utf-8, gb18030, utf-16, cp1252 ...")
     language: str = opt("auto", "language code for finding sentence ends (en, zh, de ...); auto: told from each line")
     vocab_size: int = opt(8000, "entries of the vocabulary to train; never more, fewer if the corpus holds no more")
-    lowercase: bool = opt(True, "lower-case the text, or keep the case", flag="--uncased/--cased")
+    lowercase: bool | None = opt(
+        None, "lower-case the text, or keep the case (default: lower-case; a --tokenizer's own)",
+        flag="--uncased/--cased",
+    )  # fmt: skip
     strip_accents: bool | None = opt(
         None, "drop accents and other marks, or keep them (default: drop them when lower-casing, as BERT does)",
         flag="--strip-accents/--keep-accents",
@@ -106,10 +109,10 @@ class PretrainConfig:
         for name, least in at_least.items():
             if not getattr(self, name) >= least:
                 raise UserError(f"{name} is {getattr(self, name)}; the least is {least}", where=name)
-        for name in ("short_share", "eval_share", "neighbour_share", "long_share"):
+        for name in ("short_share", "neighbour_share", "long_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1", where=name)
-        for name in ("dropout", "attention_dropout", "adam_beta2"):
+        for name in ("dropout", "attention_dropout", "adam_beta2", "eval_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it lies from 0 to below 1", where=name)
         if not 0 < self.mask_rate <= 1:
@@ -129,12 +132,6 @@ class PretrainConfig:
                 f"warmup is {self.warmup:g} steps, but the length is a time: nobody knows the number of steps",
                 where="warmup", fix="give the warm-up as a share of the training, such as 0.06",
             )  # fmt: skip
-        longest = max(self.max_length, self.long_length)
-        if longest > self.max_positions:
-            raise UserError(
-                f"an example of {longest} tokens does not fit max_positions ({self.max_positions})",
-                fix=f"add --max-positions {longest}",
-            )
         if self.long_length and self.long_length < self.max_length:
             raise UserError(f"long_length ({self.long_length}) is below max_length ({self.max_length})")
         if self.init == "neighbour" and (self.hidden_size // self.heads) % 2:

@@ -44,7 +44,8 @@ def check_new(out: Path) -> None:
 
 def save_settings(out: Path, command: str, settings: Any, places: Mapping[str, Any]) -> None:
     """settings.json: the resolved settings, which --recipe takes again, and where things were read from."""
-    content = {"minibert": version("minibert"), "command": command, **places, "settings": asdict(settings)}
+    named = {name: place and (list(place) if isinstance(place, list) else str(place)) for name, place in places.items()}
+    content = {"minibert": version("minibert"), "command": command, **named, "settings": asdict(settings)}
     write_json(out / "settings.json", content)
 
 
@@ -79,3 +80,16 @@ def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tu
         )
     allowed = {name: value for name, value in flags.items() if name in MAY_CHANGE}
     return resolve(config, (str(out / "settings.json"), saved["settings"]), ("--resume", allowed)), saved
+
+
+def check_same_places(out: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a corpus, checkpoint or tokenizer that is not the one the run was started with; None was not given."""
+    for name, place in given.items():
+        if place is None:
+            continue
+        now = place if isinstance(place, list) else str(Path(place).absolute())
+        if now != saved.get(name):
+            raise UserError(
+                f"--resume continues the run as it was set; {name} differs: {saved.get(name)} -> {now}", where=str(out),
+                fix="leave it out, or start anew with another --out",
+            )  # fmt: skip

@@ -108,6 +108,37 @@ def test_quiet_says_nothing(corpus, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_resume_is_the_run_that_was_begun(corpus, tmp_path):
+    out = tmp_path / "run"
+    done = run("pretrain", corpus, "--out", out, *SMALL, env={**os.environ, "MINIBERT_CACHE": str(tmp_path / "c")})
+    (out / "metrics.json").unlink()  # as if it had been killed before the end
+    refused(run("pretrain", "--out", out, "--resume", "--lr", "0.5"), "lr", "0.5")
+    refused(run("pretrain", tmp_path, "--out", out, "--resume"), "corpus differs")
+    refused(run("pretrain", corpus, "--out", out), "--resume")
+    done = run("pretrain", "--out", out, "--resume", cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert (out / "metrics.json").is_file()
+    new = run("pretrain", corpus, "--out", tmp_path / "new", "--resume", *SMALL)
+    assert "nothing to resume" in new.stderr
+    assert new.returncode == 0
+
+
+def test_bare_vocabulary_is_cased_or_not_as_the_flag_says(corpus, tmp_path):
+    (tmp_path / "v.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghRB."]) + "\n")
+    small = [flag for flag in SMALL if flag not in ("--vocab-size", "80")]
+    for flag, lower in (("--cased", False), ("--uncased", True)):
+        out = tmp_path / flag
+        done = run("pretrain", corpus, "--out", out, "--tokenizer", tmp_path / "v.txt", flag, *small)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is lower
+
+
+def test_from_a_checkpoint_is_gentle_by_default(tmp_path):
+    shown = run("pretrain", "--show-config", "--from", "somewhere").stdout
+    assert json.loads(shown)["settings"]["lr"] == 5e-5
+    assert json.loads(shown)["settings"]["optimizer"] == "adamw"
+
+
 def test_missing_things_are_named():
     refused(run("pretrain"), "no text was named")
     refused(run("pretrain", "x.txt"), "--out")

@@ -60,11 +60,11 @@ def test_a_whole_number_serves_where_a_number_is_wanted():
     [
         ({"batch_size": 10, "micro_batch_size": 4}, r"batch_size \(10\).*micro_batch_size \(4\)"),
         ({"hidden_size": 30, "heads": 4}, r"hidden_size \(30\).*heads \(4\)"),
-        ({"max_length": 600}, r"600 tokens.*512"),
         ({"long_length": 64}, r"long_length \(64\) is below max_length \(128\)"),
         ({"mask_rate": 0.0}, "mask_rate is 0.0"),
         ({"mask_rate": 1.5}, "mask_rate is 1.5"),
         ({"eval_share": -0.1}, "eval_share is -0.1"),
+        ({"eval_share": 1.0}, "eval_share is 1.0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"lr": 0.0}, "lr is 0.0"),
         ({"lr": float("nan")}, "lr is nan"),

@@ -18,6 +18,7 @@ from minibert.console import Console
 from minibert.errors import UserError
 from minibert.pretrain import pretrain
 from minibert.run_folder import load_settings
+from minibert.training import state
 
 SMALL = {
     "layers": 2, "hidden_size": 32, "heads": 2, "vocab_size": 100, "max_length": 32, "batch_size": 16, "steps": 10,
@@ -127,7 +128,7 @@ def test_two_processes_are_one(corpus, tmp_path):
               "--num_cpu_threads_per_process", "1"]  # fmt: skip
     done = subprocess.run(
         [*launch, "-m", "minibert", "pretrain", str(corpus), "--out", str(tmp_path / "two"), "--quiet",
-         *flags(dropout=0.0, steps=4, micro_batch_size=8)],
+         "--recipe", str(tmp_path / "one/settings.json"), "--micro-batch-size", "8"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -144,7 +145,7 @@ class Stop(Exception):
 
 
 def stopped_after(monkeypatch, step):
-    from minibert import pretrain as module
+    from minibert.training import data as module
 
     def noted(*args, **kwargs):
         for done in original(*args, **kwargs):
@@ -214,21 +215,108 @@ def test_signal_saves_ends_and_can_be_resumed(corpus, tmp_path, number, code):
     assert log(out)[-1]["step"] == step
 
 
-def test_minutes_end_in_time_with_the_schedule_complete(corpus, tmp_path):
-    began = time.monotonic()
-    train(corpus, tmp_path / "first", steps=1)  # data and imports are there after this
-    train(corpus, tmp_path / "run", minutes=0.1)
-    assert time.monotonic() - began < 60
+def timed(monkeypatch, **changes):
+    """Seconds from the first measurement to the end of the last, as a clock beside the run sees them."""
+    from minibert import pretrain as module
+
+    times = []
+
+    def noted(*args, **kwargs):
+        times.append(time.monotonic())
+        found = original(*args, **kwargs)
+        times.append(time.monotonic())
+        return found
+
+    original = module.pretraining.measure
+    monkeypatch.setattr(module.pretraining, "measure", noted)
+    return times
+
+
+def test_minutes_end_in_time_with_the_schedule_complete(corpus, tmp_path, monkeypatch):
+    times = timed(monkeypatch)
+    train(corpus, tmp_path / "run", minutes=0.2, eval_every=50, save_every=40)
     lines = [line for line in log(tmp_path / "run") if "loss" in line]
-    assert len(lines) > 3
+    assert times[-1] - times[0] == pytest.approx(12, rel=0.02)
+    assert len(lines) > 50
     assert lines[-1]["lr"] < 0.1 * max(line["lr"] for line in lines)
 
 
-def test_epochs_count_passes_over_the_examples(corpus, tmp_path):
+def test_minutes_are_kept_over_a_resume(corpus, tmp_path, monkeypatch):
+    changes = {"minutes": 0.15, "save_every": 1}
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stopped_after(patch, 60)
+        train(corpus, tmp_path / "run", **changes)
+    (newest, _) = state.newest_complete(tmp_path / "run/checkpoints")
+    done = state.load_place(newest)["elapsed"]
+    began = time.monotonic()
+    with monkeypatch.context() as patch:
+        times = timed(patch)
+        pretrain([corpus], tmp_path / "run", config(**changes), resume=True, console=Console(silent=True))
+    assert times[-1] - began < 9 - done + 6  # what was left of 9 seconds, and starting up
+    lines = [line for line in log(tmp_path / "run") if "loss" in line]
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[-1]["lr"] < 0.1 * max(line["lr"] for line in lines)
+
+
+def test_minutes_that_leave_no_time_to_train_are_refused(corpus, tmp_path):
+    with pytest.raises(UserError, match="leave no time to train"):
+        train(corpus, tmp_path / "run", minutes=0.0001)
+    assert not (tmp_path / "run/model.safetensors").exists()
+
+
+def test_epochs_count_passes_over_the_examples(corpus, tmp_path, monkeypatch):
+    from minibert.training.data import PretrainingData
+
+    monkeypatch.setattr(PretrainingData, "count", lambda self: 45)
     train(corpus, tmp_path / "run", epochs=2)
-    steps = [line for line in log(tmp_path / "run") if "loss" in line]
-    assert {line["epoch"] for line in steps} <= {0, 1, 2}
-    assert max(line["epoch"] for line in steps) >= 1
+    assert losses(tmp_path / "run")[-1][0] == 6  # ceil(2 * 45 / 16)
+
+
+def test_resume_goes_on_with_the_old_text_or_refuses_another(corpus, tmp_path, monkeypatch):
+    changes = {"steps": 6, "save_every": 2}
+    whole = train(corpus, tmp_path / "whole", **changes)
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stopped_after(patch, 3)
+        train(corpus, tmp_path / "run", **changes)
+    text = corpus.read_text("utf-8")
+    corpus.write_text("quite another text.\n" + text, encoding="utf-8")
+    monkeypatch.setenv("MINIBERT_CACHE", str(tmp_path / "lost"))  # the store is not there any more
+    with pytest.raises(UserError, match="not the one that this run was started with"):
+        pretrain([corpus], tmp_path / "run", config(**changes), resume=True, console=Console(silent=True))
+    corpus.write_text(text, encoding="utf-8")
+    again = pretrain([corpus], tmp_path / "run", config(**changes), resume=True, console=Console(silent=True))
+    assert again == whole
+
+
+def test_resume_needs_no_text_while_the_store_is_there(corpus, tmp_path, monkeypatch):
+    changes = {"steps": 6, "save_every": 2}
+    whole = train(corpus, tmp_path / "whole", **changes)
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stopped_after(patch, 3)
+        train(corpus, tmp_path / "run", **changes)
+    corpus.unlink()
+    again = pretrain([corpus], tmp_path / "run", config(**changes), resume=True, console=Console(silent=True))
+    assert again == whole
+
+
+def test_signal_while_measuring_loses_nothing(corpus, tmp_path, monkeypatch):
+    from minibert import pretrain as module
+
+    whole = train(corpus, tmp_path / "whole", steps=4)
+    original = module.pretraining.measure
+
+    def told(*args):
+        found = original(*args)
+        if len(losses(tmp_path / "run")) == 4:  # the last measurement, after the last step
+            signal.raise_signal(signal.SIGTERM)
+        return found
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(module.pretraining, "measure", told)
+        train(corpus, tmp_path / "run", steps=4)
+    assert ended.value.code == 143
+    assert not (tmp_path / "run/metrics.json").exists()
+    assert pretrain([corpus], tmp_path / "run", config(steps=4), resume=True, console=Console(silent=True)) == whole
 
 
 def test_second_phase_takes_the_last_share_with_longer_examples(corpus, tmp_path):
@@ -284,7 +372,17 @@ def test_examples_longer_than_the_checkpoints_positions_are_refused(corpus, tmp_
             [corpus], tmp_path / "run", config(max_length=128, max_positions=512), start_from=tmp_path / "first",
             console=Console(silent=True),
         )  # fmt: skip
-    assert not (tmp_path / "run/model.safetensors").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_run_from_a_checkpoint_are_that_models(corpus, tmp_path):
+    train(corpus, tmp_path / "first", steps=1)
+    pretrain(
+        [corpus], tmp_path / "run", config(steps=1, layers=7, hidden_size=64), start_from=tmp_path / "first",
+        console=Console(silent=True),
+    )  # fmt: skip
+    saved = load_settings(tmp_path / "run")["settings"]
+    assert (saved["layers"], saved["hidden_size"]) == (2, 32)
 
 
 def test_one_document_needs_no_nsp(tmp_path):

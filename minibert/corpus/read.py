@@ -107,7 +107,9 @@ def spool_stdin(stream: BinaryIO, folder: Path) -> Path:
 
 
 def fingerprint(files: Sequence[Path]) -> str:
-    """32 hex digits of BLAKE2b over the BLAKE2b of each file's bytes, in order; names and times do not count.
+    """32 hex digits of BLAKE2b over the BLAKE2b of each file's bytes, in order, and how they are read.
+
+    Names and times do not count, but the kind that a name's ending tells does.
 
     Raises: UserError if a file cannot be read.
     """
@@ -117,7 +119,7 @@ def fingerprint(files: Sequence[Path]) -> str:
         with _readable(path), path.open("rb") as stream:
             while block := stream.read(BLOCK_BYTES):
                 own.update(block)
-        total.update(own.digest())
+        total.update(own.digest() + f"{_format(path) or FORMATS[0]} {path.suffix.lower() in COMPRESSIONS}".encode())
     return total.hexdigest()
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cached_property
 from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minibert.atomic import write_whole
 from minibert.corpus.pairs import Layout
 from minibert.corpus.read import read_documents
 from minibert.corpus.tokenize import TokenisedDocuments, tokenise
@@ -34,8 +38,7 @@ ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this
 class TokenStore:
     """A corpus of token ids on disk, seen as flat arrays. Opening one costs no memory for the tokens.
 
-    Attributes: layout (where documents and sentences begin, in sentences and tokens), hashes (documents,) uint64,
-        facts: what was counted while it was built (documents, sentences, tokens, unknown_tokens, characters ...).
+    Attributes: facts: what was counted while it was built (documents, sentences, tokens, unknown_tokens ...).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,10 +47,7 @@ class TokenStore:
         disable_progress_bars()
         self.folder = folder
         self.facts: dict[str, Any] = json.loads((folder / "store.json").read_text("utf-8"))
-        self._open(Dataset.from_file(str(folder / "tokens.arrow")))
-
-    def _open(self, dataset: Any) -> None:
-        table = dataset.data.table
+        self._table = table = Dataset.from_file(str(folder / "tokens.arrow")).data.table
         self._ids = [_values(chunk) for chunk in table.column("ids").chunks]
         self._starts = (
             [_values(chunk) for chunk in table.column("starts_word").chunks]
@@ -55,13 +55,22 @@ class TokenStore:
             else None
         )
         self._first = np.cumsum([0] + [len(part) for part in self._ids])
-        lengths = [_values(chunk) for chunk in table.column("sentence_lengths").chunks]
-        counts = [np.diff(np.asarray(chunk.offsets)) for chunk in table.column("sentence_lengths").chunks]
-        self.hashes = np.asarray(table.column("hash").to_numpy(), dtype=np.uint64)
-        self.layout = Layout(
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where documents and sentences begin. A loader's worker never asks, and so never holds it."""
+        column = self._table.column("sentence_lengths")
+        lengths = [_values(chunk) for chunk in column.chunks]
+        counts = [np.diff(np.asarray(chunk.offsets)) for chunk in column.chunks]
+        return Layout(
             doc_first=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
             sentence_start=np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]),
         )
+
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """(documents,) uint64, of each document's tokens."""
+        return np.asarray(self._table.column("hash").to_numpy(), dtype=np.uint64)
 
     def __getstate__(self) -> dict[str, Any]:  # a loader's worker opens the file itself instead of receiving a copy
         return {"folder": self.folder}
@@ -70,7 +79,7 @@ class TokenStore:
         self.__init__(state["folder"])  # type: ignore[misc]
 
     def __len__(self) -> int:
-        return len(self.hashes)
+        return int(self.facts["documents"])
 
     def ids(self, start: int, length: int) -> np.ndarray:
         """Token ids (length,) from position `start` of the corpus; a view where they lie in one piece on disk."""
@@ -84,10 +93,11 @@ class TokenStore:
     def _slice(self, parts: list[np.ndarray], start: int, length: int) -> np.ndarray:
         part = int(np.searchsorted(self._first, start, side="right")) - 1
         begin = start - int(self._first[part])
-        found = parts[part][begin : begin + length]
-        if len(found) == length:
-            return found
-        return np.concatenate([found, self._slice(parts, start + len(found), length - len(found))])
+        pieces = [parts[part][begin : begin + length]]
+        while (missing := length - sum(map(len, pieces))) > 0:
+            part += 1
+            pieces.append(parts[part][:missing])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def document_span(self, document: int) -> tuple[int, int]:
         """The tokens of a document: (start, length)."""
@@ -95,15 +105,13 @@ class TokenStore:
         start = int(self.layout.sentence_start[first])
         return start, int(self.layout.sentence_start[end]) - start
 
-    def token_counts(self, documents: np.ndarray, vocab_size: int) -> np.ndarray:
-        """How often each token stands in these documents: (V,) int64."""
+    def token_counts(self, vocab_size: int, *, without: np.ndarray) -> np.ndarray:
+        """How often each token stands in all documents but those of `without`: (V,) int64."""
         counts = np.zeros(vocab_size, np.int64)
-        spans = np.array([self.document_span(d) for d in documents.tolist()], np.int64).reshape(-1, 2)
-        # runs of neighbouring documents are counted at once
-        breaks = np.flatnonzero(spans[1:, 0] != spans[:-1, 0] + spans[:-1, 1]) + 1
-        for run in np.split(spans, breaks):
-            if len(run):
-                counts += np.bincount(self.ids(int(run[0, 0]), int(run[:, 1].sum())), minlength=vocab_size)
+        for part in self._ids:
+            counts += np.bincount(part, minlength=vocab_size)
+        for document in without.tolist():
+            counts -= np.bincount(self.ids(*self.document_span(document)), minlength=vocab_size)
         return counts
 
 
@@ -117,7 +125,8 @@ def _values(chunk: Any) -> np.ndarray:
 
 def store_key(corpus: str, tokenizer: BertTokenizer, **settings: object) -> str:
     """The name of the store of this corpus (its fingerprint) under this tokenizer and these settings."""
-    whole = json.dumps([FORMAT, corpus, tokenizer.fingerprint, settings], sort_keys=True)
+    libraries = [version("sentencex"), version("rjieba") if settings.get("words") and find_spec("rjieba") else ""]
+    whole = json.dumps([FORMAT, libraries, corpus, tokenizer.fingerprint, settings], sort_keys=True)
     return blake2b(whole.encode(), digest_size=12).hexdigest()
 
 
@@ -141,36 +150,26 @@ def open_store(
     Returns: (store, whether it was there already).
     Raises: UserError if the files hold no text or cannot be read; then nothing is left behind.
     """
-    # the encoding of the bytes does not decide a token of other files, but the bytes alone do not say the text
-    key = store_key(
-        corpus, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
-        kinds=sorted({suffix for file in files for suffix in file.suffixes[-2:]}),
-    )  # fmt: skip
+    key = store_key(corpus, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words)
     target = folder / key
     if (target / "store.json").is_file():
         return TokenStore(target), True
-    partial = folder / f"{key}.partial-{os.getpid()}"
-    try:
-        partial.mkdir(parents=True)
-        total = sum(file.stat().st_size for file in files)
-        documents = _chunks(read_documents(files, encoding=encoding, text_field=text_field))
-        parts = _tokenised(
-            documents, tokenizer, language=language, words=words, workers=1 if total < ALONE_BELOW_BYTES else workers
-        )
+    total = sum(file.stat().st_size for file in files)
+    groups = _chunks(read_documents(files, encoding=encoding, text_field=text_field))
+    parts = _tokenised(
+        groups, tokenizer, language=language, words=words, workers=1 if total < ALONE_BELOW_BYTES else workers
+    )
+
+    def fill(partial: Path) -> None:
+        partial.mkdir()
         _write(partial, parts, tokenizer, words=words, files=files, progress=progress)
-        try:
-            os.replace(partial, target)
-        except OSError:  # another run has built the same store meanwhile
-            if not (target / "store.json").is_file():
-                raise
-    except OSError as error:
-        raise UserError(
-            f"the token store cannot be written: {error.strerror}",
-            where=str(folder),
-            fix="--cache DIR names another place",
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+    try:
+        write_whole(target, fill)
+    except UserError as error:
+        if error.where == str(target.absolute()):
+            raise UserError(error.problem, where=error.where, fix="--cache DIR names another place") from error
+        raise
     return TokenStore(target), False
 
 
@@ -224,6 +223,11 @@ def _tokenised(
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a process that tokenises was ended by the system, which happens where memory runs out",
+                where="--workers", fix="--workers 1 needs the least",
+            ) from error  # fmt: skip
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 
-from minibert.atomic import write_whole
+from minibert.atomic import write_json, write_whole
 from minibert.console import Console
 from minibert.corpus.cache import cache_folder
 from minibert.corpus.read import fingerprint, read_documents
@@ -35,11 +35,13 @@ def corpus_vocabulary(
     Args: corpus: the files' fingerprint. progress: called with the characters read so far.
     Returns: (vocabulary, whether it was there already).  Raises: UserError as the reader's and the trainer's.
     """
-    settings = [1, corpus, size, lowercase, strip_accents, encoding, text_field]
+    settings = [1, version("tokenizers"), corpus, size, lowercase, strip_accents, encoding, text_field]
     key = blake2b(json.dumps(settings).encode(), digest_size=12).hexdigest()
     target = folder / f"{key}.vocab.json"
-    if target.is_file():
+    try:
         return Vocabulary(**json.loads(target.read_text("utf-8"))), True
+    except (OSError, ValueError, TypeError):
+        pass  # not there, or broken: train it
 
     def lines() -> Iterator[str]:
         for document in read_documents(files, encoding=encoding, text_field=text_field):
@@ -53,14 +55,9 @@ def corpus_vocabulary(
         names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
         raise UserError(error.problem, where=error.where or names, fix=error.fix) from error
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
-        partial.write_text(json.dumps(asdict(vocabulary), ensure_ascii=False), "utf-8")
-        os.replace(partial, target)
-    except OSError as error:
-        raise UserError(
-            f"the cache cannot be written: {error.strerror}", where=str(folder), fix="--cache DIR names another place"
-        ) from error
+        write_json(target, asdict(vocabulary))
+    except UserError as error:
+        raise UserError(error.problem, where=error.where, fix="--cache DIR names another place") from error
     return vocabulary, False
 
 

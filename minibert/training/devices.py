@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from importlib.util import find_spec
 from types import FrameType
 
 import torch
@@ -42,28 +42,40 @@ def worker_count(workers: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextmanager
-def on_signal() -> Iterator[Callable[[Accelerator], int]]:
-    """Let SIGTERM and Ctrl-C wait for the end of a step; a second one ends the program at once.
+def check_tracker(tracker: str) -> None:
+    """Refuse a tracker whose package is not there: accelerate would pass over it without a word."""
+    if tracker != "none" and find_spec(tracker) is None:
+        raise UserError(f"{tracker} is not installed", where="--tracker", fix="pip install 'minibert[track]'")
 
-    Yields: stopped(accelerator) -> the signal's number, 0 if none came; the same on all processes.
+
+class Stop:
+    """Lets SIGTERM and Ctrl-C wait for a good moment; a second one, three seconds later or more, ends at once.
+
+    (Launchers pass a signal on that the terminal has already sent to everybody: two within a moment are one.)
     """
-    came = [0]
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if came[0]:
-            raise SystemExit(128 + number)
-        came[0] = number
+    def __init__(self) -> None:
+        self.signal = 0  # that came to this process
+        self.came = 0.0
 
-    def stopped(accelerator: Accelerator) -> int:
-        if accelerator.num_processes == 1:
-            return came[0]
-        seen = torch.tensor([came[0]], device=accelerator.device)
-        return int(accelerator.gather(seen).max())
+    def __enter__(self) -> Stop:
+        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
             signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.signal and now - self.came > 3:
+            raise SystemExit(128 + number)
+        if not self.signal:
+            self.signal, self.came = number, now
+
+    def agreed(self, accelerator: Accelerator) -> int:
+        """The signal that came to any process, 0 for none; the same on all of them."""
+        if accelerator.num_processes == 1:
+            return self.signal
+        seen = torch.tensor([self.signal], device=accelerator.device)
+        return int(accelerator.gather(seen).max())

@@ -21,7 +21,7 @@ class Schedule(Protocol):
 
     def progress(self, step: int) -> Progress | None: ...
 
-    def share(self, step: int) -> float: ...
+    def finished(self) -> None: ...
 
     def warmup_share(self, warmup: float) -> float: ...
 
@@ -36,6 +36,7 @@ class Step:
     losses: Tensor  # (K,) means over all targets of the step, one for each loss term; 0 where a term has no target
     grad_norm: float  # before clipping
     rate: float  # factor on every peak learning rate
+    share: float  # of the whole training that is done
     num_tokens: int  # of all processes, without padding
     cursor: Cursor  # the place in the data behind this step
 
@@ -66,17 +67,17 @@ def train_steps(
 ) -> Iterator[Step]:
     """Optimizer steps until the schedule says that training is over.
 
-    Args: model, optimizers: prepared by the accelerator. loss_sums: (model, batch) -> (K,) sums of the loss terms over
-        the batch's targets, of which batch["counts"] (K,) says the number. first_step: steps done before, 0 at first.
-        warmup: share of the training, see rate_at. clip: largest gradient norm, 0 for none. until: share of the
-        training to end at.
+    Args: model: prepared by the accelerator. optimizers: as they are. loss_sums: (model, batch) -> (K,) sums of
+        the loss terms over the batch's targets, of which batch["counts"] (K,) says the number. first_step: steps done
+        before, 0 at first. warmup: share of the training, see rate_at. clip: largest gradient norm, 0 for none. until:
+        share of the training to end at.
     Raises: UserError before an update with a loss or gradient that is not finite; the weights are then as they were.
 
     Each loss term is one mean over its targets in the whole step: all micro-batches of all processes.
     """
     number = first_step
-    scaled = accelerator.scaler is not None
-    while schedule.share(number) < until and (progress := schedule.progress(number)) is not None:
+    scaler = accelerator.scaler  # of float16
+    while (progress := schedule.progress(number)) is not None and progress.before < until:
         number += 1
         rate = rate_at(progress, warmup)
         for optimizer in optimizers:
@@ -96,20 +97,28 @@ def train_steps(
                 accelerator.backward(losses.sum() * accelerator.num_processes)
             total += losses.detach()
         losses = sum_over_processes(accelerator, total)
-        for optimizer in optimizers if scaled else ():
-            accelerator.unscale_gradients(optimizer)
+        for optimizer in optimizers if scaler else ():
+            scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf"))
         grad_norm = float(norm)
-        # float16's scaler skips such a step by itself and lowers its scale: there it is no fault
-        if not torch.isfinite(losses).all() or not (scaled or torch.isfinite(norm)):
+        # float16's scaler skips a step whose gradient overflows and halves its scale; only where that does not help
+        # is it a fault
+        overflow_is_fault = scaler is None or scaler.get_scale() < 1
+        if not torch.isfinite(losses).all() or (overflow_is_fault and not torch.isfinite(norm)):
             raise not_finite(number, losses, grad_norm, step)
         for optimizer in optimizers:
-            optimizer.step()
+            if scaler:
+                scaler.step(optimizer)
+            else:
+                optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if scaler:
+            scaler.update()
         tokens = sum(batch["num_tokens"] for batch in micro_batches)
         if accelerator.num_processes > 1:
             tokens = int(sum_over_processes(accelerator, torch.tensor(tokens, device=accelerator.device)))
-        yield Step(number, losses, grad_norm, rate, tokens, step.cursor)
+        schedule.finished()
+        yield Step(number, losses, grad_norm, rate, progress.after, tokens, step.cursor)
 
 
 def sum_over_processes(accelerator: Accelerator, value: Tensor) -> Tensor:

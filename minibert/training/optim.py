@@ -74,7 +74,10 @@ class Muon(torch.optim.Optimizer):
                     by_shape.setdefault(parameter.shape, []).append(parameter)
             for shape, parameters in by_shape.items():
                 gradients: list[Tensor] = [p.grad for p in parameters]  # type: ignore[misc]
-                momenta = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in parameters]
+                for p in parameters:
+                    if "momentum" not in self.state[p]:
+                        self.state[p]["momentum"] = torch.zeros_like(p)
+                momenta = [self.state[p]["momentum"] for p in parameters]
                 torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
                 updates = torch._foreach_lerp(gradients, momenta, group["momentum"])  # Nesterov
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
@@ -125,9 +128,8 @@ class StepSchedule:
         """Of the coming step (counted from 0); None where training is over."""
         return Progress(step / self.steps, (step + 1) / self.steps) if step < self.steps else None
 
-    def share(self, step: int) -> float:
-        """How much of the training is done after so many steps, from 0 to 1."""
-        return step / self.steps
+    def finished(self) -> None:
+        """To be told when a step is done."""
 
     def warmup_share(self, warmup: float) -> float:
         """Warm-up as a share of the training; from 1 on it is given in steps."""
@@ -141,33 +143,41 @@ class StepSchedule:
 class TimeSchedule:
     """Training that lasts a time by the clock.
 
-    Args: seconds: the whole time. reserve: seconds of it to leave for what comes after the last step. elapsed: what
-        earlier parts of a resumed run took. agree: makes all processes see the first one's clock.
+    Args: seconds: the whole time. reserve: seconds of it to leave for what comes after the last step. elapsed: what was
+        taken before. agree: makes all processes take the first one's times.
     """
 
     def __init__(
-        self, seconds: float, *, reserve: float, elapsed: float = 0.0, agree: Callable[[float], float] = float
+        self,
+        seconds: float,
+        *,
+        reserve: float,
+        elapsed: float = 0.0,
+        agree: Callable[[list[float]], list[float]] = list,
     ) -> None:
-        self.seconds = max(seconds - reserve, 1e-9)
+        self.seconds = seconds - reserve
         self.began = time.monotonic() - elapsed
         self.agree = agree
-        self.last: float | None = None
+        self.now = elapsed  # when the last step began
+        self.took = 0.0  # by the last step alone, without what measuring and saving took
 
-    def share(self, step: int) -> float:
-        return min(1.0, self.elapsed() / self.seconds)
+    def progress(self, step: int) -> Progress | None:
+        """Of the coming step; None where less than half of another step fits."""
+        self.now, self.took = self.agree([self.elapsed(), self.took])
+        if self.now + self.took / 2 >= self.seconds:
+            return None
+        after = self.now + max(self.took, 1e-3)
+        return Progress(self.now / self.seconds, min(1.0, after / self.seconds))
+
+    def finished(self) -> None:
+        """To be told when a step is done."""
+        self.took = self.elapsed() - self.now
 
     def warmup_share(self, warmup: float) -> float:
+        """Warm-up as a share of the training."""
         assert warmup < 1, "the config refuses a warm-up in steps where the length is a time"
         return warmup
 
     def elapsed(self) -> float:
+        """Seconds of the whole training until now."""
         return time.monotonic() - self.began
-
-    def progress(self, step: int) -> Progress | None:
-        """Of the coming step; None where less than half of another step fits. The first step always fits."""
-        now = self.agree(self.elapsed())
-        took = now - self.last if self.last is not None else 0.0
-        first, self.last = self.last is None, now
-        if now >= self.seconds or (not first and now + took / 2 > self.seconds):
-            return None
-        return Progress(now / self.seconds, min(1.0, (now + max(took, 1e-3)) / self.seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ class Record:
     """The log of a run. On the main process alone it writes; everywhere it counts the same.
 
     Args: resume_step: the step that a resumed run goes on from; later lines of the old log are taken out.
-        terms: names of the loss terms. lr: highest learning rate.
+        terms: names of the loss terms. lr: highest learning rate. tracker: none, tensorboard or trackio.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Record:
         terms: tuple[str, ...],
         lr: float,
         log_every: int,
+        tracker: str,
         resume_step: int,
     ) -> None:
         self.accelerator, self.terms, self.lr, self.log_every = accelerator, terms, lr, log_every
@@ -38,7 +40,9 @@ class Record:
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
         if self.path is not None:
             write_text(self.path, "".join(_lines_until(self.path, resume_step)))
-        accelerator.init_trackers("tensorboard")
+        if tracker != "none":
+            os.environ.setdefault("TRACKIO_DIR", str(out / "trackio"))  # trackio's own place is the user's cache
+            accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
 
     def step(self, step: Step, epoch: int, tokens: int) -> str:
         """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from minibert.atomic import remove, write_whole
+from minibert.atomic import clear_leftovers, remove, write_whole
 from minibert.errors import UserError
 from minibert.training.optim import Optimizers
 
@@ -114,8 +114,14 @@ def checkpoint_path(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step:06d}"
 
 
-def keep_newest(checkpoints: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints; to be called once a new one is complete."""
+def keep_newest(checkpoints: Path, keep: int, step: int) -> None:
+    """Delete all but the newest `keep` checkpoints, once that of `step` is complete.
+
+    Those of later steps are what a resumed run has passed over as broken and is about to write again: they go too.
+    """
     steps = sorted(int(m[1]) for p in checkpoints.glob("step-*") if (m := re.fullmatch(r"step-(\d+)", p.name)))
-    for step in steps[:-keep]:
-        remove(checkpoint_path(checkpoints, step))
+    clear_leftovers(checkpoints, "step-*")
+    past = [other for other in steps if other <= step]
+    for other in steps:
+        if other not in past[-keep:]:
+            remove(checkpoint_path(checkpoints, other))

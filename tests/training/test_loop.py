@@ -50,7 +50,7 @@ def run(micro_batches, *, steps=1, lr=0.1, clip=0.0, warmup=0.0):
             warmup=warmup,
             clip=clip,
             seed=0,
-        )  # fmt: skip
+        )
     )
     return found, model
 

@@ -43,6 +43,9 @@ def test_time_schedule_ends_with_its_time_and_its_rate_with_it():
         last = rate_at(progress, 0.1)
         step += 1
         time.sleep(0.02)
+        schedule.finished()
+        if step == 5:
+            time.sleep(0.1)  # measuring: counts as time, but not as a step's length
     took = time.monotonic() - began
     assert took == pytest.approx(0.4, abs=0.03)
     assert last is not None
@@ -52,6 +55,28 @@ def test_time_schedule_ends_with_its_time_and_its_rate_with_it():
 def test_time_schedule_counts_what_an_earlier_part_took():
     assert TimeSchedule(100, reserve=10, elapsed=91).progress(5) is None
     assert TimeSchedule(100, reserve=10, elapsed=89).progress(5) is not None
+
+
+def test_processes_with_other_clocks_end_at_the_same_step():
+    # two processes, the second one's clock ahead and its steps longer: it takes the first one's word for both
+    said = []
+
+    def tell(values):
+        said.append(list(values))
+        return values
+
+    first = TimeSchedule(10, reserve=0, agree=tell)
+    second = TimeSchedule(10, reserve=0, elapsed=9.9, agree=lambda values: said[-1])
+    for step in range(20):
+        first.began -= 0.7  # each step takes that long
+        first.finished()
+        second.took = 5.0
+        a, b = first.progress(step), second.progress(step)
+        assert a == b
+        if a is None:
+            break
+    assert a is None
+    assert 13 <= step <= 15
 
 
 class Small(nn.Module):

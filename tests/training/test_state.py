@@ -1,6 +1,8 @@
 """Checkpoints are complete or absent, and damage is seen."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -66,12 +68,15 @@ def test_damaged_newest_checkpoint_is_named_and_passed_over(tmp_path, damage):
 
 def test_debris_of_a_killed_save_is_no_checkpoint(tmp_path):
     whole = make(tmp_path, 5)
-    debris = tmp_path / "step-000010.partial"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    debris = tmp_path / f"step-000007.partial-{gone.pid}"
     debris.mkdir()
     (debris / "model.safetensors").write_bytes(b"")
     (tmp_path / "checkpoint-999999.tmp").mkdir()
     assert state.newest_complete(tmp_path) == (whole, [])
-    make(tmp_path, 10)  # and does not hinder the next save of that step
+    make(tmp_path, 10)
+    state.keep_newest(tmp_path, 2, 10)
     assert not debris.exists()
 
 
@@ -91,8 +96,39 @@ def test_failed_save_leaves_nothing_and_the_older_one_whole(tmp_path):
 def test_only_the_newest_are_kept_by_number_not_by_name(tmp_path):
     for step in (999_999, 1_000_000, 1_000_001):
         make(tmp_path, step)
-    state.keep_newest(tmp_path, 2)
+    state.keep_newest(tmp_path, 2, 1_000_001)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-1000000", "step-1000001"]
+
+
+def test_a_broken_checkpoint_of_a_later_step_does_not_push_out_the_new_one(tmp_path):
+    make(tmp_path, 300)
+    truncate(make(tmp_path, 471))  # passed over on resuming; 300 has just been saved anew
+    state.keep_newest(tmp_path, 1, 300)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-000300"]
+
+
+def test_full_disk_in_the_middle_of_a_tensor_is_a_user_error(tmp_path):
+    # the limit on file sizes acts like a full disk: torch and safetensors report it in their own ways
+    code = """
+import resource, signal, sys, torch
+from pathlib import Path
+from safetensors.torch import save_file
+from minibert.errors import UserError
+from minibert.training import state
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+weight = torch.nn.Parameter(torch.zeros(100_000))
+optimizer = torch.optim.AdamW([weight]); weight.grad = torch.ones(100_000); optimizer.step()
+big = lambda p: save_file({"x": torch.zeros(100_000)}, p / "model.safetensors")
+for fill, optimizers in ((big, []), (lambda p: None, [optimizer])):
+    try:
+        state.save_state(Path(sys.argv[1]) / "step-000001", fill, optimizers, None, {})
+    except UserError as error:
+        print("UserError", error.where)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.stdout.count("UserError") == 2, done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_optimizer_state_comes_back_bit_for_bit(tmp_path):

@@ -1,0 +1,117 @@
+"""What a run begins with: the model, how long to train, and both in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from minibert.checkpoint.config import load_config
+from minibert.checkpoint.folder import check_vocabulary, load_model
+from minibert.config import PretrainConfig
+from minibert.console import Console
+from minibert.errors import UserError
+from minibert.model.bert import BertConfig
+from minibert.model.heads import BertForPreTraining
+from minibert.model.init import initialise
+from minibert.tokenization.tokenizer import BertTokenizer
+from minibert.training.data import PretrainingData
+from minibert.training.optim import StepSchedule, TimeSchedule
+
+
+def check_positions(config: PretrainConfig, source: Path | None) -> None:
+    """Refuse examples that are longer than the model's inputs may be."""
+    longest = max(config.max_length, config.long_length)
+    limit = load_config(source).max_position_embeddings if source else config.max_positions
+    if longest > limit:
+        fix = f"take --max-length {limit} or less" if source else f"add --max-positions {longest}"
+        where = str(source) if source else "--max-length"
+        raise UserError(f"examples of {longest} tokens are longer than the model's {limit} positions", where, fix)
+
+
+def make_model(
+    config: PretrainConfig, tokenizer: BertTokenizer, token_counts: np.ndarray, source: Path | None, console: Console,
+    *, quiet: bool = False,
+) -> BertForPreTraining:  # fmt: skip
+    """A new model, or one from a checkpoint; what the checkpoint lacks starts fresh and is named."""
+    if source is not None:
+        shape = replace(
+            load_config(source), hidden_dropout_prob=config.dropout,
+            attention_probs_dropout_prob=config.attention_dropout,
+        )  # fmt: skip
+        check_vocabulary(len(tokenizer), shape, str(source))
+        model, report = load_model(BertForPreTraining, source, config=shape, seed=config.seed)
+        if not quiet:
+            console.say(f"weights: {source}")
+            if report.fresh:
+                console.say(f"  not in there, so they start fresh: {', '.join(report.fresh)}")
+        return model
+    shape = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=config.hidden_size, num_hidden_layers=config.layers,
+        num_attention_heads=config.heads, intermediate_size=config.ffn_size or 4 * config.hidden_size,
+        hidden_act=config.activation, hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.attention_dropout, max_position_embeddings=config.max_positions,
+        pad_token_id=tokenizer.pad_token_id, norm=config.norm, positions=config.positions,
+    )  # fmt: skip
+    model = BertForPreTraining(shape)
+    initialise(
+        model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
+    )
+    return model
+
+
+def as_trained(
+    config: PretrainConfig, shape: BertConfig, tokenizer: BertTokenizer, source: Path | None
+) -> PretrainConfig:
+    """The settings as settings.json has them: where the model came from a checkpoint, that model's."""
+    if source is None:
+        return config
+    shown: dict[str, Any] = {
+        "layers": shape.num_hidden_layers, "hidden_size": shape.hidden_size, "heads": shape.num_attention_heads,
+        "ffn_size": shape.intermediate_size, "activation": shape.hidden_act, "norm": shape.norm,
+        "positions": shape.positions, "max_positions": shape.max_position_embeddings, "vocab_size": len(tokenizer),
+        "lowercase": tokenizer.lowercase, "strip_accents": tokenizer.strip_accents, "init": "normal",
+    }  # fmt: skip
+    return replace(config, **shown)
+
+
+def make_schedule(
+    config: PretrainConfig, data: PretrainingData, accelerator: Accelerator, *, elapsed: float, reserve: float
+) -> StepSchedule | TimeSchedule:
+    """How long training lasts: so many steps, or so long by the clock."""
+    if config.minutes is None:
+        return StepSchedule(config.steps or data.steps_of(config.epochs or 1))
+    seconds = 60 * config.minutes
+    if elapsed <= reserve and elapsed + reserve >= seconds:  # nothing trained yet, and no time to
+        raise UserError(
+            f"{config.minutes:g} minutes leave no time to train: measuring on held-out text takes {reserve:.0f} s",
+            where="--minutes", fix="give more time, or lower --eval-examples",
+        )  # fmt: skip
+
+    def agree(values: list[float]) -> list[float]:
+        return list(broadcast_object_list(values)) if accelerator.num_processes > 1 else values
+
+    return TimeSchedule(seconds, reserve=reserve, elapsed=elapsed, agree=agree)
+
+
+def plan_in_words(
+    config: PretrainConfig, model: BertForPreTraining, accelerator: Accelerator, schedule: StepSchedule | TimeSchedule
+) -> str:
+    """What is about to be trained, in two lines."""
+    shape = model.config
+    parameters = sum(p.numel() for p in model.parameters())
+    length = f"{schedule.steps:,} steps" if isinstance(schedule, StepSchedule) else f"{config.minutes:g} minutes"
+    processes = accelerator.num_processes
+    rounds = ceil(config.batch_size / (config.micro_batch_size * processes))
+    at_once = min(config.micro_batch_size, ceil(config.batch_size / processes))
+    precision = "fp32" if accelerator.mixed_precision == "no" else accelerator.mixed_precision
+    return (
+        f"model: {shape.num_hidden_layers} layers, {shape.hidden_size} wide, {parameters / 1e6:.1f} M parameters\n"
+        f"training: {length} of {config.batch_size} sequences ({rounds} x {at_once} on each of {processes} "
+        f"process{'es' if processes > 1 else ''}), {precision} on {accelerator.device}"
+    )
