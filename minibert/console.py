@@ -77,7 +77,7 @@ def counting(update: Update) -> Callable[[int], None]:
 
 
 class _Lines:
-    """Progress for a log file: a line at every tenth of the way, and at most one in ten seconds."""
+    """Progress for a log file: a line at every tenth of the way, and after a minute of silence."""
 
     def __init__(self, label: str, total: float | None) -> None:
         self.label, self.total = label, total
@@ -86,7 +86,7 @@ class _Lines:
     def __call__(self, done: float, note: str = "") -> None:
         now = time.monotonic()
         tenth = int(10 * done / self.total) if self.total else 0
-        if tenth > self.tenth or (not self.total and now - self.said > 10):
+        if tenth > self.tenth or now - self.said > 60:
             share = f" {100 * done / self.total:3.0f}%" if self.total else ""
             print(f"{self.label}{share}  {note}", file=sys.stderr, flush=True)
             self.tenth, self.said = tenth, now

@@ -164,12 +164,13 @@ def pretrain(  # noqa: C901 - one story, told in order
         with console.progress("training", 1.0) as update:
             for step in data.steps(accelerator, network, optimizers, schedule, place):
                 update(step.share, record.step(step, step.cursor.epoch, place["tokens"]))
-                if config.eval_every and step.step % config.eval_every == 0 and step.share < 1:
-                    record.evaluation(step.step, measure())
-                    console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
-                if config.save_every and step.step % config.save_every == 0:
-                    save()
-                end_if_told()
+                with record.pause():
+                    if config.eval_every and step.step % config.eval_every == 0 and step.share < 1:
+                        record.evaluation(step.step, measure())
+                        console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
+                    if config.save_every and step.step % config.save_every == 0:
+                        save()
+                    end_if_told()
 
         # the end: measured, then saved; metrics.json comes last and marks a finished run
         metrics = {"steps": place["step"], "tokens": place["tokens"], **measure()}

@@ -154,7 +154,7 @@ class Collator(Dataset[Batch]):
         keys = example_keys(self.seed, rows[:, EPOCH], rows[:, DOCUMENT], rows[:, ORDINAL])
         inputs, labels = mask_tokens(
             ids, lengths, maskable, keys, rate=self.mask_rate, mask_id=self.mask, ordinary_ids=self.ordinary_ids,
-            word_start=starts,
+            word_start=starts, max_predictions=math.ceil(self.mask_rate * self.max_length),
         )  # fmt: skip
         positions = np.flatnonzero(labels.reshape(-1) != -100)
         targets = labels.reshape(-1)[positions]
@@ -164,7 +164,7 @@ class Collator(Dataset[Batch]):
         positions, targets = np.pad(positions, (0, fill)), np.pad(targets, (0, fill), constant_values=-100)
         is_random = rows[:, IS_RANDOM]
         next_sentence = np.where(is_random < 0, -100, is_random)
-        full = bool((lengths == T).all())
+        full = bool((lengths == T).all()) and not self.static  # one shape, and one kind of input
         return {
             "input_ids": torch.from_numpy(inputs),
             "token_type_ids": torch.from_numpy(types),

@@ -140,21 +140,41 @@ def read_documents(files: Sequence[Path], *, encoding: str = "utf-8", text_field
         replaced. An unknown encoding is refused at the call, all else when the stream gets there.
     """
     check_encoding(encoding)
-    return _documents(files, encoding, text_field)
+    return _joined(_pieces(files, encoding, text_field))
 
 
-def _documents(files: Sequence[Path], encoding: str, text_field: str) -> Iterator[list[str]]:
+def read_pieces(
+    files: Sequence[Path], *, encoding: str = "utf-8", text_field: str = "text"
+) -> Iterator[tuple[list[str], bool]]:
+    """read_documents for documents of any length: (some lines, whether the document ends with them), never many lines.
+
+    A text file without blank lines is one document: this is how it is read without being held in memory.
+    """
+    check_encoding(encoding)
+    return _pieces(files, encoding, text_field)
+
+
+def _joined(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[list[str]]:
+    document: list[str] = []
+    for lines, ends in pieces:
+        document += lines
+        if ends:
+            yield document
+            document = []
+
+
+def _pieces(files: Sequence[Path], encoding: str, text_field: str) -> Iterator[tuple[list[str], bool]]:
     for path in files:
         if _format(path) == ".parquet":
             yield from _records(_parquet_texts(path, text_field))
         elif _format(path) == ".jsonl":
             yield from _records(_jsonl_texts(path, encoding, text_field))
         else:
-            yield from _text_documents(line_blocks(path, encoding))
+            yield from _text_pieces(line_blocks(path, encoding))
 
 
-def _text_documents(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-    document: list[str] = []
+def _text_pieces(blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], bool]]:
+    begun = False  # whether lines of the document have been given out already
     for block in blocks:
         lines = [line.strip() for line in block]
         start = 0
@@ -163,22 +183,22 @@ def _text_documents(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
                 end = lines.index("", start)
             except ValueError:
                 break
-            document += lines[start:end]
-            start = end + 1
-            if document:
-                yield document
-                document = []
-        document += lines[start:]
-    if document:
-        yield document
+            if begun or end > start:
+                yield lines[start:end], True
+            begun, start = False, end + 1
+        if start < len(lines):
+            yield lines[start:], False
+            begun = True
+    if begun:
+        yield [], True
 
 
-def _records(texts: Iterable[str]) -> Iterator[list[str]]:
+def _records(texts: Iterable[str]) -> Iterator[tuple[list[str], bool]]:
     for text in texts:
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         if document := [line for line in map(str.strip, text.split("\n")) if line]:
-            yield document
+            yield document, True
 
 
 def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[str]:

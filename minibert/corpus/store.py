@@ -25,12 +25,12 @@ import numpy as np
 
 from minibert.atomic import write_whole
 from minibert.corpus.pairs import Layout
-from minibert.corpus.read import read_documents
-from minibert.corpus.tokenize import TokenisedDocuments, tokenise
+from minibert.corpus.read import read_pieces
+from minibert.corpus.tokenize import TokenisedDocuments, tokenise, whole_documents
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
 
-FORMAT = 1  # goes into the key: raise it when a change makes other tokens of the same text
+FORMAT = 2  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
 ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text
 
@@ -155,7 +155,7 @@ def open_store(
     if (target / "store.json").is_file():
         return TokenStore(target), True
     total = sum(file.stat().st_size for file in files)
-    groups = _chunks(read_documents(files, encoding=encoding, text_field=text_field))
+    groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
     parts = _tokenised(
         groups, tokenizer, language=language, words=words, workers=1 if total < ALONE_BELOW_BYTES else workers
     )
@@ -173,18 +173,25 @@ def open_store(
     return TokenStore(target), False
 
 
-def _chunks(documents: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-    """Documents in groups of about CHUNK_CHARACTERS."""
-    group: list[list[str]] = []
+Group = tuple[list[list[str]], bool]  # documents, and whether the last of them goes on in the next group
+
+
+def _groups(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[Group]:
+    """Documents in groups of about CHUNK_CHARACTERS; one that is longer goes over several groups."""
+    documents: list[list[str]] = []
     size = 0
-    for document in documents:
-        group.append(document)
-        size += sum(map(len, document))
+    ended = True
+    for lines, ends in pieces:
+        if ended:
+            documents.append([])
+        documents[-1] += lines
+        ended = ends
+        size += sum(map(len, lines))
         if size >= CHUNK_CHARACTERS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+            yield documents, not ended
+            documents, size = ([], 0) if ended else ([[]], 0)
+    if documents:
+        yield documents, False
 
 
 class _Worker:
@@ -199,17 +206,17 @@ class _Worker:
         cls.tokenizer, cls.settings = tokenizer, settings
 
     @classmethod
-    def tokenise(cls, group: list[list[str]]) -> TokenisedDocuments:
-        return tokenise(group, cls.tokenizer, **cls.settings)
+    def tokenise(cls, documents: list[list[str]], goes_on: bool) -> TokenisedDocuments:
+        return tokenise(documents, cls.tokenizer, goes_on=goes_on, **cls.settings)
 
 
 def _tokenised(
-    groups: Iterator[list[list[str]]], tokenizer: BertTokenizer, *, language: str, words: bool, workers: int
+    groups: Iterator[Group], tokenizer: BertTokenizer, *, language: str, words: bool, workers: int
 ) -> Iterator[TokenisedDocuments]:
     """The groups tokenised, in their order; a bounded number of them is under way at any time."""
     if workers <= 1:
-        for group in groups:
-            yield tokenise(group, tokenizer, language=language, words=words)
+        for documents, goes_on in groups:
+            yield tokenise(documents, tokenizer, goes_on=goes_on, language=language, words=words)
         return
     start = (tokenizer, {"language": language, "words": words})
     with ProcessPoolExecutor(
@@ -218,7 +225,7 @@ def _tokenised(
         waiting: deque[Future[TokenisedDocuments]] = deque()
         try:
             for group in groups:
-                waiting.append(pool.submit(_Worker.tokenise, group))
+                waiting.append(pool.submit(_Worker.tokenise, *group))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -255,33 +262,40 @@ def _write(
     )
     facts["one_sentence_documents"] = 0
     with ArrowWriter(features=features, path=str(folder / "tokens.arrow")) as writer:
-        for part in parts:
+        for part in whole_documents(parts):
+            counts = part.document_sentences[part.document_sentences > 0]
             facts["characters"] += part.characters
-            facts["empty_documents"] += part.empty_documents
+            facts["empty_documents"] += len(part.document_sentences) - len(counts)
             facts["empty_lines"] += part.empty_lines
             if progress:
                 progress(part.characters)
-            if not len(part.hashes):
+            if not len(counts):
                 continue
-            sentence_ends = np.cumsum(part.document_sentences)
-            token_ends = np.cumsum(part.sentence_lengths)[sentence_ends - 1]
-            by_sentence = np.concatenate([[0], sentence_ends]).astype(np.int32)
-            by_token = np.concatenate([[0], token_ends]).astype(np.int32)
+            by_sentence = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+            by_token = np.concatenate([[0], np.cumsum(part.sentence_lengths)[by_sentence[1:] - 1]]).astype(np.int32)
+            ids = part.ids.astype(id_type)
             arrays = {
-                "ids": pa.ListArray.from_arrays(by_token, part.ids.astype(id_type)),
+                "ids": pa.ListArray.from_arrays(by_token, ids),
                 "sentence_lengths": pa.ListArray.from_arrays(by_sentence, part.sentence_lengths),
-                "hash": pa.array(part.hashes),
+                "hash": pa.array(_hashes(ids, by_token)),
             }
             if part.starts_word is not None:
                 arrays["starts_word"] = pa.ListArray.from_arrays(by_token, part.starts_word.astype(np.uint8))
             writer.write_table(pa.table(arrays, schema=features.arrow_schema))
-            facts["documents"] += len(part.hashes)
+            facts["documents"] += len(counts)
             facts["sentences"] += len(part.sentence_lengths)
-            facts["tokens"] += len(part.ids)
-            facts["unknown_tokens"] += int((part.ids == tokenizer.unk_token_id).sum())
-            facts["one_sentence_documents"] += int((part.document_sentences == 1).sum())
+            facts["tokens"] += len(ids)
+            facts["unknown_tokens"] += int((ids == tokenizer.unk_token_id).sum())
+            facts["one_sentence_documents"] += int((counts == 1).sum())
         if not facts["tokens"]:
             names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
             raise UserError("no text: the files hold no character that a token could be made of", where=names)
         writer.finalize()
     (folder / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")
+
+
+def _hashes(ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """A hash of each document's tokens: (documents,) uint64."""
+    spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    digests = (blake2b(ids[begin:end].tobytes(), digest_size=8).digest() for begin, end in spans)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)

@@ -12,7 +12,7 @@ from minibert.corpus.batches import A_LENGTH, B_LENGTH, IS_RANDOM, Collator, Cur
 from minibert.corpus.store import TokenStore
 from minibert.tokenization.tokenizer import BertTokenizer
 
-LOOKED_AT = 256  # batches that the shares are measured on
+LOOKED_AT = 8192  # examples that the shares are measured on
 IS_NEXT_RANGE = (0.4, 0.6)  # outside of it the next-sentence task says little
 
 
@@ -21,7 +21,7 @@ def describe(
 ) -> dict[str, Any]:
     """Counts of the corpus, shares measured on the first batches, three examples in words, and what is doubtful."""
     facts = store.facts
-    batches = [rows for rows, _ in islice(stream.batches(Cursor()), LOOKED_AT)]
+    batches = [rows for rows, _ in islice(stream.batches(Cursor()), max(1, LOOKED_AT // stream.batch_size))]
     rows = np.concatenate(batches)
     lengths = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + (rows[:, B_LENGTH] > 0)
     computed = sum(
@@ -68,8 +68,8 @@ def warnings(found: dict[str, Any]) -> list[str]:
         )
     if not found["held_out_documents"]:
         out.append(
-            f"no document is held out ({found['documents']:,} in all, 20 are needed): nothing will be measured on "
-            "unseen text. A blank line ends a document"
+            f"no document is held out of {found['documents']:,}: nothing will be measured on unseen text. That "
+            "takes 20 documents or more that differ (a blank line ends one), and an --eval-share above 0"
         )
     for what, count in found["skipped"].items():
         if count:

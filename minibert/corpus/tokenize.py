@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain
 
 import numpy as np
@@ -14,22 +14,44 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class TokenisedDocuments:
-    """Some documents, in order. S sentences, D documents that have a token; every sentence has one or more."""
+    """Some documents, in order. S sentences of one or more tokens, D documents of none or more sentences."""
 
     ids: np.ndarray  # (tokens,) int32
     starts_word: np.ndarray | None  # (tokens,) bool: False where the token goes on with a word
     sentence_lengths: np.ndarray  # (S,) int32, tokens
-    document_sentences: np.ndarray  # (D,) int32, sentences
-    hashes: np.ndarray  # (D,) uint64, of a document's tokens
+    document_sentences: np.ndarray  # (D,) int64, sentences
+    goes_on: bool  # whether the last document goes on in the part that follows
     characters: int
-    empty_documents: int  # documents without any token, left out
     empty_lines: int  # lines without any token (invisible characters alone), left out
 
+    def split(self) -> tuple[TokenisedDocuments, TokenisedDocuments]:
+        """All documents but the last, and the last."""
+        sentences = len(self.sentence_lengths) - int(self.document_sentences[-1])
+        tokens = int(self.sentence_lengths[:sentences].sum())
+        return self._slice(tokens, sentences, -1, first=True), self._slice(tokens, sentences, -1, first=False)
 
-def tokenise(documents: list[list[str]], tokenizer: BertTokenizer, *, language: str, words: bool) -> TokenisedDocuments:
+    def _slice(self, tokens: int, sentences: int, documents: int, *, first: bool) -> TokenisedDocuments:
+        def part(values: np.ndarray, at: int) -> np.ndarray:
+            return values[:at] if first else values[at:]
+
+        return TokenisedDocuments(
+            ids=part(self.ids, tokens),
+            starts_word=None if self.starts_word is None else part(self.starts_word, tokens),
+            sentence_lengths=part(self.sentence_lengths, sentences),
+            document_sentences=part(self.document_sentences, documents),
+            goes_on=self.goes_on and not first,
+            characters=self.characters if first else 0,  # counted once, wherever the document will stand
+            empty_lines=self.empty_lines if first else 0,
+        )  # fmt: skip
+
+
+def tokenise(
+    documents: list[list[str]], tokenizer: BertTokenizer, *, goes_on: bool, language: str, words: bool
+) -> TokenisedDocuments:
     """Sentences and token ids of documents (each a list of lines).
 
-    Args: language: as split_sentences takes it. words: find whole words too, for whole-word masking.
+    Args: goes_on: the last document is not all there. language: as split_sentences takes it. words: find whole words
+        too, for whole-word masking.
     """
     sentences: list[str] = []
     lines_of: list[int] = []  # the line number of each sentence, over all documents
@@ -60,24 +82,46 @@ def tokenise(documents: list[list[str]], tokenizer: BertTokenizer, *, language: 
     flat = np.fromiter(chain.from_iterable(all_ids), np.int32, int(lengths.sum()))
     line_tokens = np.bincount(np.array(lines_of, np.int64), weights=lengths, minlength=line)
     full = lengths > 0
-    # sentences that each document has, those without a token not counted
     sentence_document = np.searchsorted(np.array(document_lines), np.array(lines_of, np.int64)[full], side="right")
-    counts = np.bincount(sentence_document, minlength=len(documents)).astype(np.int32)
-    lengths = lengths[full]
-    kept = counts[counts > 0]
-    ends = np.cumsum(lengths)[np.cumsum(kept) - 1] if len(kept) else np.zeros(0, np.int64)
-    hashes = np.zeros(len(kept), np.uint64)
-    begin = 0
-    for d, end in enumerate(ends.tolist()):
-        hashes[d] = int.from_bytes(blake2b(flat[begin:end].tobytes(), digest_size=8).digest(), "little")
-        begin = end
     return TokenisedDocuments(
         ids=flat,
         starts_word=None if starts is None else np.fromiter(chain.from_iterable(starts), bool, len(flat)),
-        sentence_lengths=lengths,
-        document_sentences=kept,
-        hashes=hashes,
+        sentence_lengths=lengths[full],
+        document_sentences=np.bincount(sentence_document, minlength=len(documents)),
+        goes_on=goes_on,
         characters=sum(len(text) for document in documents for text in document),
-        empty_documents=int((counts == 0).sum()),
         empty_lines=int((line_tokens == 0).sum()),
+    )
+
+
+def whole_documents(parts: Iterator[TokenisedDocuments]) -> Iterator[TokenisedDocuments]:
+    """The parts with each document whole: one that went on over several parts stands in the part where it ends."""
+    held: list[TokenisedDocuments] = []  # of one document
+    for part in parts:
+        if held and part.goes_on and len(part.document_sentences) == 1:
+            held.append(part)
+            continue
+        whole = _joined([*held, part]) if held else part
+        held = []
+        if whole.goes_on:
+            whole, last = whole.split()
+            held = [last]
+        yield whole
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[TokenisedDocuments]) -> TokenisedDocuments:
+    """Parts of which all but the last hold a piece of one document, which the last one's first document ends."""
+    counts = parts[-1].document_sentences.copy()
+    counts[0] += sum(int(part.document_sentences[0]) for part in parts[:-1])
+    starts = [part.starts_word for part in parts if part.starts_word is not None]
+    return TokenisedDocuments(
+        ids=np.concatenate([part.ids for part in parts]),
+        starts_word=np.concatenate(starts) if starts else None,
+        sentence_lengths=np.concatenate([part.sentence_lengths for part in parts]),
+        document_sentences=counts,
+        goes_on=parts[-1].goes_on,
+        characters=sum(part.characters for part in parts),
+        empty_lines=sum(part.empty_lines for part in parts),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from minibert.atomic import write_json, write_whole
 from minibert.console import Console
 from minibert.corpus.cache import cache_folder
-from minibert.corpus.read import fingerprint, read_documents
+from minibert.corpus.read import fingerprint, read_pieces
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.tokenization.vocabulary import Vocabulary, train_vocabulary
@@ -44,8 +44,8 @@ def corpus_vocabulary(
         pass  # not there, or broken: train it
 
     def lines() -> Iterator[str]:
-        for document in read_documents(files, encoding=encoding, text_field=text_field):
-            yield from document
+        for piece, _ in read_pieces(files, encoding=encoding, text_field=text_field):
+            yield from piece
 
     try:
         vocabulary = train_vocabulary(

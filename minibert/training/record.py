@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ class Record:
         self.last_evaluation: dict[str, float] = {}
         self.note = ""
         self.clock = time.monotonic()
+        self.paused = 0.0
         self.tokens: int | None = None
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
         if self.path is not None:
@@ -51,8 +54,8 @@ class Record:
         if step.step % self.log_every and step.step != 1:
             return self.note
         now = time.monotonic()
-        speed = (tokens - self.tokens) / max(now - self.clock, 1e-9)
-        self.clock, self.tokens = now, tokens
+        speed = (tokens - self.tokens) / max(now - self.clock - self.paused, 1e-9)
+        self.clock, self.tokens, self.paused = now, tokens, 0.0
         losses = dict(zip(self.terms, step.losses.tolist(), strict=True))
         loss = sum(losses.values())
         line = {
@@ -64,6 +67,13 @@ class Record:
         self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
         return self.note
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Measuring and saving are not training: their time does not count into tokens per second."""
+        began = time.monotonic()
+        yield
+        self.paused += time.monotonic() - began
+
     def evaluation(self, step: int, found: dict[str, float]) -> None:
         """Log a measurement on held-out text; an empty one is none."""
         if not found:
@@ -71,7 +81,6 @@ class Record:
         self.last_evaluation = found
         self._write({"step": step, "eval": found})
         self.accelerator.log({f"eval_{k}": v for k, v in found.items()}, step=step)
-        self.clock = time.monotonic()  # measuring is not training: it does not count into tokens per second
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.path is not None:

@@ -61,7 +61,7 @@ def test_store_is_a_dataset_that_datasets_opens(two_documents, tmp_path):
 
 def test_second_run_finds_the_store_and_reads_nothing(two_documents, tmp_path, monkeypatch):
     first, _ = build(two_documents, tmp_path / "stores")
-    monkeypatch.setattr(module, "read_documents", lambda *args, **kwargs: pytest.fail("the text was read again"))
+    monkeypatch.setattr(module, "read_pieces", lambda *args, **kwargs: pytest.fail("the text was read again"))
     again, there = build(two_documents, tmp_path / "stores")
     assert there
     assert again.folder == first.folder
@@ -79,10 +79,10 @@ def test_other_text_tokenizer_or_settings_make_another_store(two_documents, tmp_
 
 def test_failed_build_leaves_nothing(two_documents, tmp_path, monkeypatch):
     def broken(*args, **kwargs):
-        yield [["ab c."]]
+        yield ["ab c."], True
         raise UserError("a bad byte")
 
-    monkeypatch.setattr(module, "read_documents", broken)
+    monkeypatch.setattr(module, "read_pieces", broken)
     with pytest.raises(UserError, match="a bad byte"):
         build(two_documents, tmp_path / "stores")
     assert list((tmp_path / "stores").iterdir()) == []
@@ -141,6 +141,24 @@ def test_token_counts_are_those_of_the_documents(tmp_path, text_of):
     assert (store.token_counts(len(TOKENIZER), without=held_out) == expected).all()
 
 
+@pytest.mark.parametrize("size", [1, 7, 40, 1_000_000])
+@pytest.mark.parametrize("words", [False, True])
+def test_documents_longer_than_a_group_are_whole(tmp_path, text_of, monkeypatch, size, words):
+    text = text_of(3, sentences=40) + "\n\u200b\n\n" + text_of(1, sentences=25) + "\nlast line"
+    path = tmp_path / "text.txt"
+    path.write_text(text, encoding="utf-8")
+    whole, _ = build(path, tmp_path / "whole", words=words)
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", size)
+    monkeypatch.setattr("minibert.corpus.decoding.BLOCK_BYTES", 64)
+    cut, _ = build(path, tmp_path / "cut", words=words)
+    assert cut.facts == whole.facts
+    assert cut.facts["empty_documents"] == 1
+    assert cut.layout.doc_first.tolist() == whole.layout.doc_first.tolist()
+    assert cut.layout.sentence_start.tolist() == whole.layout.sentence_start.tolist()
+    assert cut.hashes.tolist() == whole.hashes.tolist()
+    assert cut.ids(0, cut.facts["tokens"]).tolist() == whole.ids(0, whole.facts["tokens"]).tolist()
+
+
 def test_duplicate_documents_have_equal_hashes_and_others_not(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("ab c.\n\nd e.\n\nab c.\n", encoding="utf-8")
@@ -151,10 +169,10 @@ def test_duplicate_documents_have_equal_hashes_and_others_not(tmp_path):
 def test_invisible_lines_and_documents_are_left_out_and_counted():
     found = tokenise(
         [["han\u200bd made so\u00adft", "\u200b", "\u2060\u200d", "next line"], ["\u200b"], ["a."]],
-        TOKENIZER, language="auto", words=False,
+        TOKENIZER, goes_on=False, language="auto", words=False,
     )  # fmt: skip
-    assert found.document_sentences.tolist() == [2, 1]
-    assert (found.empty_lines, found.empty_documents) == (3, 1)
+    assert found.document_sentences.tolist() == [2, 0, 1]
+    assert found.empty_lines == 3
     tokens = "".join(TOKENIZER.convert_ids_to_tokens(found.ids[: found.sentence_lengths[0]].tolist()))
     assert tokens.replace("##", "") == "handmadesoft"
 
