@@ -50,9 +50,10 @@ class Minibert:
         from minibert.config import PretrainConfig
         from minibert.console import Console
         from minibert.corpus.batches import Cursor
-        from minibert.pretrain import PretrainingData, make_model
+        from minibert.training.data import PretrainingData
         from minibert.training.devices import resolve_precision
         from minibert.training.optim import StepSchedule, build_optimizers
+        from minibert.training.setup import make_model
 
         total = args.rounds * (args.skip + args.steps)
         config = PretrainConfig(
@@ -61,14 +62,15 @@ class Minibert:
             dropout=dropout, attention_dropout=dropout, precision=args.precision, steps=total, compile=args.compile,
         )  # fmt: skip
         accelerator = Accelerator(mixed_precision=resolve_precision(config.precision))
-        pool = np.arange(len(store))
-        data = PretrainingData(store, tokenizer, config)
+        nothing = np.zeros(0, np.int64)  # is held out
+        data = PretrainingData(store, tokenizer, config, np.arange(len(store)), nothing)
         began = time.perf_counter()
-        stream = data.stream(pool)
+        stream = data.stream()
         stream.plan(0, stream.blocks(0)[0])
         planned = int(stream.document_tokens[stream.blocks(0)[0]].sum())
         self.planning = (time.perf_counter() - began) / planned  # seconds a token
-        model = make_model(config, tokenizer, store.token_counts(pool, len(tokenizer)), None, Console(silent=True))
+        counts = store.token_counts(len(tokenizer), without=nothing)
+        model = make_model(config, tokenizer, counts, None, Console(silent=True))
         if config.compile:
             model.compile(dynamic=False)
         optimizers = build_optimizers(
@@ -77,9 +79,9 @@ class Minibert:
         )  # fmt: skip
         model.train()
         self.parameters = sum(p.numel() for p in model.parameters())
-        network, *prepared = accelerator.prepare(model, *optimizers)
+        network = accelerator.prepare(model)
         place = {"step": 0, "phase": 0, "cursor": Cursor().state(), "elapsed": 0.0, "tokens": 0}
-        self.training = data.steps(pool, accelerator, network, prepared, StepSchedule(total), place)
+        self.training = data.steps(accelerator, network, optimizers, StepSchedule(total), place)
         self.args = args
 
     def round(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Right answers come from each case's expected.txt, or are worked out from its files here. The same behaviours are tested
 elsewhere with small inputs of our own; these tests run only where the folder of cases lies beside the checkout.
 Left to the issue that brings fine-tuning: the .csv, .conll and SQuAD files of A01, A02 and A10, and B01's rows as
-training examples of a classifier. Left to other tests: D03's two processes (test_pretrain.py).
+training examples of a classifier. Left to other tests: D03's two processes (test_pretrain.py), D07's crash in the
+middle of saving (training/test_state.py).
 """
 
 import csv
@@ -118,7 +119,9 @@ def targets(batch):
 
 
 def train(file, out, *, resume=False, dry_run=False, **changes):
-    return pretrain([file], out, PretrainConfig(**{**SMALL, **changes}), resume=resume, dry_run=dry_run)
+    settings = PretrainConfig(**{**SMALL, **changes})
+    # as the command line names it: a run that is resumed there finds its text again
+    return pretrain([file], out, settings, corpus=[str(file)], resume=resume, dry_run=dry_run)
 
 
 def log(run):
@@ -443,19 +446,21 @@ def test_c01_only_text_is_hidden_at_the_rates_of_the_paper(case, tmp_path):
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=slack)
 
 
-def test_c02_examples_of_a_few_characters_have_a_target_and_a_finite_loss(case, tmp_path):
+@pytest.mark.parametrize("nsp", [True, False])
+def test_c02_examples_of_a_few_characters_have_a_target_and_a_finite_loss(case, tmp_path, nsp):
     folder, facts = case("C02")
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes((folder / "corpus.txt").read_bytes() + "!\n\u2603\n".encode())  # such lines too
     tokenizer = tokenizer_of(folder / "corpus.txt")  # it does not know these two
     store = store_of(corpus, tokenizer, tmp_path / "stores")
     assert store.facts["unknown_tokens"] == 2
-    stream, collator = stream_of(store, max_length=8), collator_of(store, tokenizer, max_length=8)
+    stream, collator = stream_of(store, max_length=8, nsp=nsp), collator_of(store, tokenizer, max_length=8)
     rows = np.concatenate([stream.plan(epoch, np.arange(2)) for epoch in range(100)])
+    assert min(len(originals(store, tokenizer, row)) for row in rows) == (5 if nsp else 3)  # one token a segment
     assert min(len(targets(collator[row[None]])[0]) for row in rows) >= int(facts["min_labels_per_maskable_sequence"])
 
     out = tmp_path / "run"
-    train(corpus, out, steps=200, batch_size=1, micro_batch_size=1, max_length=8)
+    train(corpus, out, steps=200, batch_size=1, micro_batch_size=1, max_length=8, nsp=nsp)
     losses = [[line["loss"], line["mlm_loss"], line["nsp_loss"], line["grad_norm"]] for line in log(out)]
     assert len(losses) == 200
     assert sum(not np.isfinite(step).all() for step in np.array(losses, float)) == int(facts["nan_steps"])

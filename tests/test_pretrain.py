@@ -478,6 +478,23 @@ def test_settings_are_taken_again_as_a_recipe(corpus, tmp_path):
     assert json.loads(done.stdout)["settings"] == json.loads((tmp_path / "run/settings.json").read_text())["settings"]
 
 
+def test_compiled_run_sees_static_batches_and_learns_the_same(corpus, tmp_path, monkeypatch):
+    train(corpus, tmp_path / "usual", steps=3, dropout=0.0)
+    shapes = set()
+    original = torch.nn.Module.compile
+
+    def recorded(self, **settings):  # the graph is captured as for the real thing, and run without a compiler
+        original(
+            self, **{**settings, "backend": lambda graph, inputs: shapes.add(str([i.shape for i in inputs])) or graph}
+        )
+
+    monkeypatch.setattr(torch.nn.Module, "compile", recorded)
+    train(corpus, tmp_path / "compiled", steps=3, dropout=0.0, compile=True)
+    assert shapes  # it was compiled
+    for a, b in zip(losses(tmp_path / "usual"), losses(tmp_path / "compiled"), strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+
+
 def test_tensorboard_gets_the_numbers(corpus, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

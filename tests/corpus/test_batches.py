@@ -172,23 +172,38 @@ def test_same_batches_for_any_number_of_workers(made, workers):
     assert found == expected
 
 
-@pytest.mark.parametrize("processes", [2, 3, 4])
-def test_processes_share_the_same_batch(made, processes):
-    store, _ = made
-    for rows, whole in zip(
-        (rows for rows, _ in islice(stream_of(store).batches(Cursor()), 3)), islice(steps_of(made), 3), strict=True
-    ):
-        del rows
-        assert sum(b["num_tokens"] for b in whole.micro_batches) > 0
+def examples(step):
+    """The examples of a step as (tokens with masks, targets), in order, without padding."""
+    found = []
+    for batch in step.micro_batches:
+        T = batch["input_ids"].shape[1]
+        positions, labels = targets(batch)
+        for i, line in enumerate(batch["input_ids"].tolist()):
+            here = positions // T == i
+            tokens = line[: next((t for t in range(T, 0, -1) if line[t - 1] != 0), 0)]
+            found.append((tokens, (positions[here] % T).tolist(), labels[here].tolist()))
+    return found
+
+
+@pytest.mark.parametrize(("processes", "micro"), [(2, 4), (2, 2), (4, 2), (4, 1), (8, 1), (1, 2)])
+def test_processes_and_micro_batches_share_out_the_same_examples(made, processes, micro):
+    store, tokenizer = made
+    whole = [examples(step) for step in islice(steps_of(made), 3)]
     parts = [
-        [
-            sum(b["num_tokens"] for b in step.micro_batches)
-            for step in islice(steps_of(made, rank=r, processes=processes), 3)
-        ]
-        for r in range(processes)
-    ]
-    whole = [sum(b["num_tokens"] for b in step.micro_batches) for step in islice(steps_of(made), 3)]
-    assert [sum(column) for column in zip(*parts, strict=True)] == whole
+        list(
+            islice(
+                load_steps(
+                    stream_of(store), collator_of(store, tokenizer), Cursor(), micro_batch_size=micro, rank=rank,
+                    processes=processes,
+                ), 3,
+            )
+        )
+        for rank in range(processes)
+    ]  # fmt: skip
+    for i, expected in enumerate(whole):
+        found = [examples(part[i]) for part in parts]
+        assert {len(f) for f in found} == {8 // processes}
+        assert sorted(e for f in found for e in f) == sorted(expected)
 
 
 @pytest.mark.parametrize("done", [1, 5, 40, 75])

@@ -126,3 +126,32 @@ def test_phase_ends_at_its_share():
         first_step=0, warmup=0.0, clip=0.0, seed=0, until=0.9,
     )  # fmt: skip
     assert [step.step for step in steps] == list(range(1, 10))
+
+
+def test_float16_scaler_undoes_its_scale_once_for_each_optimizer_and_skips_an_overflow():
+    accelerator = Accelerator(cpu=True)
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    accelerator.backward = lambda loss: accelerator.scaler.scale(loss).backward()
+    model = nn.ModuleDict({"a": Weight(), "b": Weight()})
+    optimizers = [
+        torch.optim.SGD([{"params": model[name].parameters(), "peak_lr": 0.1}], lr=0.1) for name in ("a", "b")
+    ]
+    calls = []
+
+    def sums(model, batch):
+        calls.append(1)
+        overflow = float("inf") if len(calls) == 2 else 1.0  # in the gradient alone: the loss stays finite
+        both = model["a"](batch["sum"]) + model["b"](batch["sum"])
+        both.register_hook(lambda gradient: gradient * overflow)
+        return torch.stack((both, 0 * both.detach()))
+
+    steps = train_steps(
+        accelerator, model, optimizers, itertools.repeat(StepBatches([batch(2.0, 1)], Cursor())), StepSchedule(3), sums,
+        first_step=0, warmup=1.0, clip=0.0, seed=0,
+    )  # fmt: skip
+    next(steps)
+    moved = 1 - 0.1 / 3 * 2.0
+    assert [model[n].w.item() for n in ("a", "b")] == pytest.approx([moved, moved])
+    next(steps)
+    assert [model[n].w.item() for n in ("a", "b")] == pytest.approx([moved, moved])  # skipped
+    assert accelerator.scaler.get_scale() == 512.0
