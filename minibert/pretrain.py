@@ -102,7 +102,8 @@ def pretrain(  # noqa: C901 - one story, told in order
     if main:
         make_folder(out)
         if not resume:
-            places = {"corpus": list(corpus), "from": start_from, "tokenizer": tokenizer_from}
+            named = list(corpus) or [str(file.absolute()) for file in (files() if callable(files) else files)]
+            places = {"corpus": named, "from": start_from, "tokenizer": tokenizer_from}
             save_settings(out, "pretrain", as_trained(config, model.config, tokenizer, source), places)
         write_json(out / "data.json", facts)
     if config.compile:
