@@ -267,8 +267,13 @@ def stdin_lines() -> list[str]:
 
 
 @commands.command()
-def recipes() -> None:
-    """List the recipes."""
+@click.argument("name", required=False)
+def recipes(name: str | None) -> None:
+    """List the recipes; with a NAME show that one: purpose, result and time to expect, settings."""
+    if name is not None:
+        place, _ = load_recipe(name, "pretrain")
+        click.echo(Path(place).read_text("utf-8").rstrip())
+        return
     found = list_recipes("pretrain")
-    for name, purpose in found.items():
-        click.echo(f"{name:<{max(map(len, found))}}  {purpose}")
+    for known, purpose in found.items():
+        click.echo(f"{known:<{max(map(len, found))}}  {purpose}")

@@ -35,6 +35,12 @@ def test_version_and_help():
         assert "Usage" in run(command, "--help").stdout
 
 
+def test_recipes_are_listed_and_shown():
+    assert "mini-zh" in run("recipes").stdout
+    assert "# Expected:" in run("recipes", "mini-zh").stdout
+    refused(run("recipes", "miny"), "miny", "mini")
+
+
 def test_every_option_of_pretrain_has_a_sentence():
     shown = run("pretrain", "--help").stdout
     for name in (
