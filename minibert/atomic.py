@@ -86,6 +86,6 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text."""
 
     def fill(partial: Path) -> None:
-        partial.write_text(text, "utf-8")
+        partial.write_text(text, "utf-8", errors="backslashreplace")  # file names may hold bytes that are no text
 
     write_whole(path, fill)

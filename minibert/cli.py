@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import Field, asdict
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, BinaryIO, Literal, get_args, get_origin
 
 import click
 
@@ -22,11 +23,15 @@ OF_A_NEW_MODEL = (
     "layers", "hidden_size", "heads", "ffn_size", "positions", "max_positions", "norm", "activation", "init",
     "neighbour_share",
 )  # fmt: skip
+DEFAULT_RECIPE = "quick"
 OF_A_NEW_VOCABULARY = ("vocab_size", "lowercase", "strip_accents")
 
 
 def main() -> None:
     """The program. Exit code 0: done; 2: a user's mistake, one message; 1: a bug, with its traceback."""
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # so that half-written files are cleared
     try:
         code = commands.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -43,9 +48,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("minibert: interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more to say
-        sys.exit(0)
 
 
 def say_error(text: str) -> None:
@@ -62,27 +64,34 @@ def commands() -> None:
 
 
 def setting_options(config: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One option for each field of a settings class; one that is not given is None."""
+    """One option for each field of a settings class; one that is not given is None.
+
+    The help names what holds where nothing is said: the default recipe's value, or the field's own default.
+    """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        _, quick = load_recipe(DEFAULT_RECIPE, "pretrain")
         for name, item in reversed(known_fields(config).items()):
-            command = setting_option(name, item, kinds(config)[name][0])(command)
+            default = f"{DEFAULT_RECIPE}: {quick[name]}" if name in quick else default_of(item)
+            command = setting_option(name, item, kinds(config)[name][0], default)(command)
         return command
 
     return add
 
 
-def setting_option(name: str, item: Field[Any], kind: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def setting_option(
+    name: str, item: Field[Any], kind: Any, default: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of one setting."""
-    default = default_of(item)
     flag = f"--{name.replace('_', '-')}"
     if get_origin(kind) is Literal:
         kind = click.Choice(get_args(kind))
     elif kind is bool:
         kind = None
         flag = item.metadata["flag"] or f"{flag}/--no-{flag[2:]}"
-        default = None if default is None else flag.split("/")[not default]
-    shown = f" [default: {default}]" if default is not None else ""
+        default = flag.split("/")[not default] if isinstance(default, bool) else default
+    label = "" if isinstance(default, str) and default.startswith(f"{DEFAULT_RECIPE}: ") else "default: "
+    shown = f" [{label}{default}]" if default not in (None, "") else ""
     return click.option(flag, name, type=kind, default=None, help=item.metadata["help"] + shown)
 
 
@@ -128,13 +137,15 @@ def pretrain(
         if run_folder.is_finished(out):
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
             return
+        if recipe is not None:
+            raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")
         config, saved = run_folder.resumed_settings(PretrainConfig, out, flags)
         named = {"corpus": list(corpus) or None, "from": start_from, "tokenizer": tokenizer}
         run_folder.check_same_places(out, saved, named)
         corpus = tuple(saved["corpus"])
         start_from, tokenizer = (Path(saved[name]) if saved[name] else None for name in ("from", "tokenizer"))
     else:
-        preset = recipe or ("continue" if start_from else "quick")
+        preset = recipe or ("continue" if start_from else DEFAULT_RECIPE)
         config = resolve(PretrainConfig, load_recipe(preset, "pretrain"), ("command line", flags))
     if show_config:
         click.echo(json.dumps({"settings": asdict(config)}, indent=1))
@@ -194,8 +205,19 @@ def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
             )
         if len(corpus) > 1:
             raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
-        return [spool_stdin(sys.stdin.buffer, spool)]
-    return find_files(corpus)
+        return [spool_stdin(stdin(), spool)]
+    files = find_files(corpus)
+    for file in files:
+        if file.suffix.lower() in (".csv", ".tsv", ".json", ".html", ".xml"):
+            click.echo(f"warning: {file}: read as plain text, line by line, {file.suffix} or not", err=True)
+    return files
+
+
+def stdin() -> BinaryIO:
+    """Standard input as bytes."""
+    if sys.stdin is None:
+        raise UserError("is closed", where="standard input", fix="pipe the text in, or name files")
+    return sys.stdin.buffer
 
 
 @commands.command()
@@ -260,7 +282,7 @@ def fill_mask(model: Path, top_k: int, as_json: bool, texts: tuple[str, ...]) ->
 def stdin_lines() -> list[str]:
     """The lines of standard input."""
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text = stdin().read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8: byte {error.start}", where="standard input", fix="recode it first") from error
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -100,15 +100,21 @@ class PretrainConfig:
         for name in ("steps", "epochs", "minutes", "lr", "muon_lr", "clip"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0 and (value > 0 or name == "clip")):
-                raise UserError(f"{name} is {value}; it must be a number above 0", where=name)
+                bound = "0 or more" if name == "clip" else "above 0"
+                raise UserError(f"{name} is {value}; it must be a finite number, {bound}", where=name)
         at_least = {
-            "vocab_size": 8, "max_length": 5, "layers": 1, "hidden_size": 2, "heads": 1, "batch_size": 1,
+            "vocab_size": 16, "max_length": 5, "layers": 1, "hidden_size": 2, "heads": 1, "batch_size": 1,
             "micro_batch_size": 1, "eval_examples": 1, "log_every": 1, "keep": 1, "eval_every": 0, "save_every": 0,
             "workers": 0, "ffn_size": 0, "long_length": 0, "seed": 0, "warmup": 0, "weight_decay": 0,
         }  # fmt: skip
         for name, least in at_least.items():
             if not getattr(self, name) >= least:
                 raise UserError(f"{name} is {getattr(self, name)}; the least is {least}", where=name)
+        at_most = {"seed": 2**63 - 1, "steps": 10**15, "vocab_size": 10**7, "warmup": 10**15, "weight_decay": 10**6}
+        for name, most in at_most.items():
+            value = getattr(self, name)
+            if value is not None and not value <= most:
+                raise UserError(f"{name} is {value}; the most is {most}", where=name)
         for name in ("short_share", "neighbour_share", "long_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1", where=name)
@@ -164,7 +170,7 @@ def checked(config: type[Any], name: str, value: Any, where: str) -> Any:
         if value in get_args(kind):
             return value
         raise UserError(f"{name} is {value!r}; it is one of {', '.join(get_args(kind))}", where=where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300:
         return float(value)
     if type(value) is not kind:
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

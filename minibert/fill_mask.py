@@ -34,25 +34,27 @@ def fill_masks(path: Path, texts: Sequence[str], *, top_k: int = 5) -> list[list
             fix="take a pre-trained model, not a fine-tuned one",
         )  # fmt: skip
     model.eval()
-    return [fill(model, tokenizer, text, top_k) for text in texts]
+    encoded = [encode(tokenizer, text, model.config.max_position_embeddings, i) for i, text in enumerate(texts, 1)]
+    return [fill(model, tokenizer, ids, top_k) for ids in encoded]
 
 
-def fill(model: BertForMaskedLM, tokenizer: BertTokenizer, text: str, top_k: int) -> list[list[Answer]]:
-    """fill_masks for one text."""
+def encode(tokenizer: BertTokenizer, text: str, limit: int, number: int) -> list[int]:
+    """Token ids of a text with its masks; number: which text it is, for messages."""
+    where = f"text {number}"
     parts = text.split(MASK)  # the tokenizer takes a literal [MASK] for text: here it is meant
     if len(parts) == 1:
-        raise UserError(
-            f"there is no {MASK} in {text!r}", where="TEXTS", fix=f"put {MASK} where a word is to be guessed"
-        )
+        raise UserError(f"there is no {MASK} in {text!r}", where, f"put {MASK} where a word is to be guessed")
     ids = [tokenizer.cls_token_id]
     for i, piece in enumerate(tokenizer.encode(parts)):
         ids += ([tokenizer.mask_token_id] if i else []) + piece
     ids.append(tokenizer.sep_token_id)
-    limit = model.config.max_position_embeddings
     if len(ids) > limit:
-        raise UserError(
-            f"a text of {len(ids)} tokens is longer than the model's {limit}", where=repr(text[:40] + "...")
-        )
+        raise UserError(f"it has {len(ids)} tokens, the model takes {limit}", where, "cut it round the masks")
+    return ids
+
+
+def fill(model: BertForMaskedLM, tokenizer: BertTokenizer, ids: list[int], top_k: int) -> list[list[Answer]]:
+    """fill_masks for the ids of one text."""
     input_ids = torch.tensor([ids])
     masked = (input_ids[0] == tokenizer.mask_token_id).nonzero()[:, 0]
     with torch.inference_mode():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from minibert.corpus.batches import Cursor
 from minibert.corpus.cache import cache_folder
 from minibert.corpus.pairs import split_documents
 from minibert.corpus.read import fingerprint
-from minibert.corpus.store import TokenStore, open_store
+from minibert.corpus.store import TokenStore, open_store, whole_store
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
 from minibert.errors import UserError
 from minibert.model.heads import BertForPreTraining
-from minibert.run_folder import save_settings
+from minibert.run_folder import held, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
 from minibert.training.data import PretrainingData
@@ -34,7 +35,7 @@ from minibert.training.record import Record
 from minibert.training.setup import as_trained, check_positions, make_model, make_schedule, plan_in_words
 
 
-def pretrain(  # noqa: C901 - one story, told in order
+def pretrain(
     files: Sequence[Path] | Callable[[], Sequence[Path]],
     out: Path,
     config: PretrainConfig,
@@ -73,6 +74,19 @@ def pretrain(  # noqa: C901 - one story, told in order
             f"batch_size ({config.batch_size}) is not a multiple of the processes ({accelerator.num_processes})",
             where="--batch-size", fix=f"take {config.batch_size + -config.batch_size % accelerator.num_processes}",
         )  # fmt: skip
+    with held(out, resume=resume) if main and not dry_run else nullcontext():
+        return _pretrain(
+            accelerator, files, out, config, corpus, tokenizer_from, start_from, resume, dry_run, cache, console
+        )
+
+
+def _pretrain(  # noqa: C901 - one story, told in order
+    accelerator: Accelerator, files: Sequence[Path] | Callable[[], Sequence[Path]], out: Path, config: PretrainConfig,
+    corpus: Sequence[str], tokenizer_from: Path | None, start_from: Path | None, resume: bool, dry_run: bool,
+    cache: Path | None, console: Console,
+) -> dict[str, Any]:  # fmt: skip
+    """pretrain, with the run folder held."""
+    main = accelerator.is_main_process
     resume_from = find_checkpoint(out, console) if resume else None
     source = resume_from or start_from
     check_positions(config, source)
@@ -100,7 +114,6 @@ def pretrain(  # noqa: C901 - one story, told in order
     token_counts = store.token_counts(len(tokenizer), without=held_out)
     model = make_model(config, tokenizer, token_counts, source, console, quiet=resume_from is not None)
     if main:
-        make_folder(out)
         if not resume:
             named = list(corpus) or [str(file.absolute()) for file in (files() if callable(files) else files)]
             places = {"corpus": named, "from": start_from, "tokenizer": tokenizer_from}
@@ -204,9 +217,8 @@ def prepare_data(
     saved_store: the name of the store that a resumed run has trained on; another text is refused.
     """
     folder = cache_folder(cache)
-    if saved_store and (folder / "stores" / saved_store / "store.json").is_file():
-        assert source is not None
-        return BertTokenizer.from_pretrained(source), TokenStore(folder / "stores" / saved_store)
+    if saved_store and source is not None and (store := whole_store(folder / "stores" / saved_store)) is not None:
+        return BertTokenizer.from_pretrained(source), store
     files = files() if callable(files) else files
     size = sum(file.stat().st_size for file in files)
     corpus: str = fingerprint(files)
@@ -248,14 +260,6 @@ def prepare_data(
             fix="bring the old text back, or start anew with another --out",
         )  # fmt: skip
     return tokenizer, store
-
-
-def make_folder(out: Path) -> None:
-    """Make the run folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot be made: {error.strerror}", where=str(out), fix="choose another --out") from error
 
 
 def save_final(out: Path, model: BertForPreTraining, tokenizer: BertTokenizer) -> None:

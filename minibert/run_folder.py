@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,11 @@ from typing import Any, TypeVar
 from minibert.atomic import write_json
 from minibert.config import known_fields, resolve
 from minibert.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows has none: nobody is kept out there
+    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -28,6 +34,50 @@ def is_begun(out: Path) -> bool:
     return (out / "settings.json").is_file()
 
 
+@contextmanager
+def held(out: Path, *, resume: bool) -> Iterator[None]:
+    """Make the run folder and keep other runs out of it; a run that fails before its first step leaves nothing there.
+
+    The lock is the system's: one whose owner has died holds nobody up.
+    Raises: UserError if the folder cannot be made, is in use, or holds another run.
+    """
+    lock = out / ".lock"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("a", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be made: {error.strerror}", where=str(out), fix="choose another --out") from error
+    with handle:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    "is in use by another run", where=str(out), fix="wait for its end, or choose another --out"
+                ) from None
+        try:
+            if not resume:
+                check_new(out)
+            yield
+        except BaseException:
+            if not resume and not has_steps(out):
+                for name in ("settings.json", "data.json", "log.jsonl"):
+                    (out / name).unlink(missing_ok=True)
+            raise
+        finally:
+            lock.unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: it stays
+                out.rmdir()
+
+
+def has_steps(out: Path) -> bool:
+    """Whether a run in this folder has made a step or a checkpoint, or belongs to somebody else."""
+    if is_finished(out) or (out / "checkpoints").exists():
+        return True
+    log = out / "log.jsonl"
+    return '"loss"' in log.read_text("utf-8") if log.is_file() else not is_begun(out)
+
+
 def check_new(out: Path) -> None:
     """Refuse a folder that holds a run, or something else that files would be mixed into."""
     if is_finished(out):
@@ -38,7 +88,7 @@ def check_new(out: Path) -> None:
         )
     if out.exists() and not out.is_dir():
         raise UserError("is a file; a run needs a folder", where=str(out), fix="choose another --out")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and any(path.name != ".lock" for path in out.iterdir()):
         raise UserError("is a folder with other files in it", where=str(out), fix="choose another --out")
 
 

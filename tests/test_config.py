@@ -41,7 +41,7 @@ def test_a_misspelt_setting_is_named_with_the_right_one():
     [
         ("steps", "5", "whole number"), ("steps", 5.5, "whole number"), ("lr", "fast", "a number"),
         ("nsp", 1, "true or false"), ("steps", True, "whole number"), ("optimizer", "sgd", "adamw, muon"),
-        ("encoding", 8, "text"), ("lowercase", None, "true or false"),
+        ("encoding", 8, "text"), ("nsp", None, "true or false"),
     ],
 )  # fmt: skip
 def test_values_of_the_wrong_type_are_refused_with_place_and_value(name, value, said):
@@ -73,6 +73,9 @@ def test_a_whole_number_serves_where_a_number_is_wanted():
         ({"batch_size": 0}, "batch_size is 0"),
         ({"max_length": 4}, "max_length is 4"),
         ({"vocab_size": 5}, "vocab_size is 5"),
+        ({"seed": 2**63}, "the most is"),
+        ({"weight_decay": float("inf")}, "weight_decay is inf"),
+        ({"clip": float("inf")}, "finite number, 0 or more"),
         ({"seed": -1}, "seed is -1"),
         ({"init": "neighbour", "hidden_size": 9, "heads": 3}, "even head size"),
     ],

@@ -49,7 +49,7 @@ def test_text_without_a_mask_is_refused(checkpoint):
 
 
 def test_text_longer_than_the_model_is_refused_with_both_numbers(checkpoint):
-    with pytest.raises(UserError, match=r"23 tokens.*16"):
+    with pytest.raises(UserError, match=r"text 1: it has 23 tokens.*16"):
         fill_masks(checkpoint, ["北" * 20 + "[MASK]"])
 
 

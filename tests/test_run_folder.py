@@ -4,7 +4,7 @@ import pytest
 
 from minibert.config import PretrainConfig
 from minibert.errors import UserError
-from minibert.run_folder import check_new, resumed_settings, save_settings
+from minibert.run_folder import check_new, held, resumed_settings, save_settings
 
 
 def begun(tmp_path, **settings):
@@ -40,6 +40,33 @@ def test_file_in_the_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is a file"):
         check_new(tmp_path / "file")
+
+
+def test_folder_in_use_is_refused_and_a_dead_owner_holds_nobody_up(tmp_path):
+    first, second = (held(tmp_path / "run", resume=resume) for resume in (False, True))
+    with first, pytest.raises(UserError, match="in use by another run"), second:
+        pass
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.lock").write_text("")  # left by a process that was killed
+    with held(tmp_path / "run", resume=False):
+        (tmp_path / "run/settings.json").write_text("{}")
+        (tmp_path / "run/log.jsonl").write_text('{"step": 1, "loss": 2}')
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["log.jsonl", "settings.json"]
+
+
+def test_run_that_fails_before_its_first_step_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="x"), held(tmp_path / "run", resume=False):
+        (tmp_path / "run/settings.json").write_text("{}")
+        (tmp_path / "run/log.jsonl").write_text('{"step": 0, "eval": {}}')
+        raise ValueError("x")
+    assert not (tmp_path / "run").exists()
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"), held(tmp_path / "file/run", resume=False):
+        pass
 
 
 def test_resumed_run_has_its_settings_and_may_change_what_changes_no_result(tmp_path):

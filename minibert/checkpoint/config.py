@@ -35,7 +35,7 @@ def load_config(folder: Path | str) -> BertConfig:
 def config_from_dict(raw: dict[str, Any], where: str) -> BertConfig:
     """What a config.json holds -> BertConfig; where names the file in errors."""
     model_type = raw.get("model_type")
-    if model_type not in NORM_OF_MODEL_TYPE:
+    if not isinstance(model_type, str | None) or model_type not in NORM_OF_MODEL_TYPE:
         raise UserError(f"model_type is {model_type!r}", where, "only bert and megatron-bert can be read")
     for key, only in (("is_decoder", False), ("add_cross_attention", False), ("position_embedding_type", "absolute")):
         if raw.get(key, only) not in (only, None):

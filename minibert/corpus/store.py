@@ -30,7 +30,7 @@ from minibert.corpus.tokenize import TokenisedDocuments, tokenise, whole_documen
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
 
-FORMAT = 2  # goes into the key: raise it when a change makes other tokens of the same text
+FORMAT = 3  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
 ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text
 
@@ -39,15 +39,18 @@ class TokenStore:
     """A corpus of token ids on disk, seen as flat arrays. Opening one costs no memory for the tokens.
 
     Attributes: facts: what was counted while it was built (documents, sentences, tokens, unknown_tokens ...).
+    Raises: OSError, ValueError, KeyError or TypeError for a folder that is not a whole store; see whole_store.
     """
 
     def __init__(self, folder: Path) -> None:
-        from datasets import Dataset, disable_progress_bars  # takes a second: only those who open a store pay
+        import pyarrow as pa  # maps the file as `datasets` does, whose import takes half a second more
 
-        disable_progress_bars()
         self.folder = folder
         self.facts: dict[str, Any] = json.loads((folder / "store.json").read_text("utf-8"))
-        self._table = table = Dataset.from_file(str(folder / "tokens.arrow")).data.table
+        path = folder / "tokens.arrow"
+        if path.stat().st_size != self.facts["bytes"]:
+            raise ValueError(f"{path} has {path.stat().st_size} bytes instead of {self.facts['bytes']}")
+        self._table = table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
         self._ids = [_values(chunk) for chunk in table.column("ids").chunks]
         self._starts = (
             [_values(chunk) for chunk in table.column("starts_word").chunks]
@@ -55,6 +58,8 @@ class TokenStore:
             else None
         )
         self._first = np.cumsum([0] + [len(part) for part in self._ids])
+        if self._first[-1] != self.facts["tokens"] or len(table) != self.facts["documents"]:
+            raise ValueError(f"{path} does not hold what store.json says")
 
     @cached_property
     def layout(self) -> Layout:
@@ -123,6 +128,14 @@ def _values(chunk: Any) -> np.ndarray:
     return array
 
 
+def whole_store(folder: Path) -> TokenStore | None:
+    """The store in this folder; None where there is none, or a damaged one."""
+    try:
+        return TokenStore(folder)
+    except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are ValueErrors and OSErrors
+        return None
+
+
 def store_key(corpus: str, tokenizer: BertTokenizer, **settings: object) -> str:
     """The name of the store of this corpus (its fingerprint) under this tokenizer and these settings."""
     libraries = [version("sentencex"), version("rjieba") if settings.get("words") and find_spec("rjieba") else ""]
@@ -152,8 +165,8 @@ def open_store(
     """
     key = store_key(corpus, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words)
     target = folder / key
-    if (target / "store.json").is_file():
-        return TokenStore(target), True
+    if (store := whole_store(target)) is not None:
+        return store, True
     total = sum(file.stat().st_size for file in files)
     groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
     parts = _tokenised(
@@ -291,6 +304,7 @@ def _write(
             names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
             raise UserError("no text: the files hold no character that a token could be made of", where=names)
         writer.finalize()
+    facts["bytes"] = (folder / "tokens.arrow").stat().st_size
     (folder / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")
 
 

@@ -54,6 +54,9 @@ class BertConfig:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if name.endswith(("_size", "_layers", "_heads", "_embeddings")) and size < 1:
+                raise UserError(f"{name} is {size}, not 1 or more")
         heads = self.num_attention_heads
         if self.hidden_size % heads:
             raise UserError(f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({heads})")

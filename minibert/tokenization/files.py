@@ -41,6 +41,14 @@ def read_tokenizer(path: Path) -> TokenizerFiles:
         raise UserError(
             "no such file or folder", where=str(path), fix="give a folder with tokenizer.json or a vocab.txt"
         )
+    try:
+        return _read_tokenizer(path)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"its files are not what a BERT tokenizer's are ({reason})", where=str(path)) from error
+
+
+def _read_tokenizer(path: Path) -> TokenizerFiles:
     settings: dict[str, Any] = {}
     if path.is_dir():
         config = path / "tokenizer_config.json"

@@ -46,6 +46,14 @@ def make_model(
         )  # fmt: skip
         check_vocabulary(len(tokenizer), shape, str(source))
         model, report = load_model(BertForPreTraining, source, config=shape, seed=config.seed)
+        spoilt = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
+        if spoilt:
+            raise UserError(
+                f"{len(spoilt)} weights are not finite, {spoilt[0]} the first", where=str(source),
+                fix="take an earlier checkpoint",
+            )  # fmt: skip
+        if config.nsp and shape.type_vocab_size < 2:
+            raise UserError("has one token type; sentence pairs need two", where=str(source), fix="add --no-nsp")
         if not quiet:
             console.say(f"weights: {source}")
             if report.fresh:
@@ -58,7 +66,13 @@ def make_model(
         attention_probs_dropout_prob=config.attention_dropout, max_position_embeddings=config.max_positions,
         pad_token_id=tokenizer.pad_token_id, norm=config.norm, positions=config.positions,
     )  # fmt: skip
-    model = BertForPreTraining(shape)
+    try:
+        model = BertForPreTraining(shape)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise UserError(
+            f"a model of {shape.num_hidden_layers} layers, {shape.hidden_size} wide, does not fit into memory",
+            fix="take a smaller recipe or --hidden-size",
+        ) from error  # fmt: skip
     initialise(
         model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
     )
