@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 
 from minibert.atomic import remove, write_json, write_whole
@@ -58,6 +59,7 @@ def pretrain(
     Raises: UserError for everything that a user can mend. SystemExit(128 + signal) after SIGTERM or Ctrl-C, saved.
     """
     check_tracker(config.tracker)
+    AcceleratorState._reset_state()  # of an earlier call in this process, which may have had another precision
     accelerator = Accelerator(
         mixed_precision=resolve_precision(config.precision),
         log_with=None if config.tracker == "none" else config.tracker,

@@ -495,6 +495,11 @@ def test_compiled_run_sees_static_batches_and_learns_the_same(corpus, tmp_path, 
         assert a == pytest.approx(b, rel=1e-4)
 
 
+def test_one_process_may_train_with_one_precision_and_then_another(corpus, tmp_path):
+    for precision in ("fp32", "bf16", "fp32"):
+        train(corpus, tmp_path / f"{precision}-{len(list(tmp_path.iterdir()))}", steps=2, precision=precision)
+
+
 def test_tensorboard_gets_the_numbers(corpus, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
