@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minibert.checkpoint.pretrained import BertForMaskedLM as BertForMaskedLM
     from minibert.checkpoint.pretrained import BertForPreTraining as BertForPreTraining
+    from minibert.checkpoint.pretrained import BertForQuestionAnswering as BertForQuestionAnswering
+    from minibert.checkpoint.pretrained import BertForSequenceClassification as BertForSequenceClassification
+    from minibert.checkpoint.pretrained import BertForTokenClassification as BertForTokenClassification
     from minibert.checkpoint.pretrained import BertModel as BertModel
     from minibert.checkpoint.pretrained import load as load
     from minibert.errors import UserError as UserError
@@ -22,6 +25,9 @@ _PLACES = {
     "BertConfig": "minibert.model.bert",
     "BertForMaskedLM": "minibert.checkpoint.pretrained",
     "BertForPreTraining": "minibert.checkpoint.pretrained",
+    "BertForQuestionAnswering": "minibert.checkpoint.pretrained",
+    "BertForSequenceClassification": "minibert.checkpoint.pretrained",
+    "BertForTokenClassification": "minibert.checkpoint.pretrained",
     "BertModel": "minibert.checkpoint.pretrained",
     "BertTokenizer": "minibert.tokenization.tokenizer",
     "UserError": "minibert.errors",
@@ -29,8 +35,8 @@ _PLACES = {
 }
 
 __all__ = [
-    "BertConfig", "BertForMaskedLM", "BertForPreTraining", "BertModel", "BertTokenizer", "UserError",
-    "__version__", "load",
+    "BertConfig", "BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering", "BertForSequenceClassification",
+    "BertForTokenClassification", "BertModel", "BertTokenizer", "UserError", "__version__", "load",
 ]  # fmt: skip
 
 

@@ -107,14 +107,8 @@ class PretrainConfig:
             "micro_batch_size": 1, "eval_examples": 1, "log_every": 1, "keep": 1, "eval_every": 0, "save_every": 0,
             "workers": 0, "ffn_size": 0, "long_length": 0, "seed": 0, "warmup": 0, "weight_decay": 0,
         }  # fmt: skip
-        for name, least in at_least.items():
-            if not getattr(self, name) >= least:
-                raise UserError(f"{name} is {getattr(self, name)}; the least is {least}", where=name)
         at_most = {"seed": 2**63 - 1, "steps": 10**15, "vocab_size": 10**7, "warmup": 10**15, "weight_decay": 10**6}
-        for name, most in at_most.items():
-            value = getattr(self, name)
-            if value is not None and not value <= most:
-                raise UserError(f"{name} is {value}; the most is {most}", where=name)
+        check_bounds(self, at_least, at_most)
         for name in ("short_share", "neighbour_share", "long_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1", where=name)
@@ -147,6 +141,78 @@ class PretrainConfig:
     def length_name(self) -> str:
         """Which of steps, epochs and minutes is set."""
         return next(name for name in LENGTHS if getattr(self, name) is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Everything that decides how a labelled file is learnt; each task adds its own settings and defaults to these."""
+
+    # data
+    input_format: str = opt("auto", "how input files are laid out; auto: told from the name, or from the text itself")
+    encoding: str = opt("utf-8", "encoding of text files, as Python names it: utf-8, gb18030, utf-16, cp1252 ...")
+    max_length: int = opt(128, "tokens in a row, [CLS] and [SEP] included")
+    # training
+    epochs: float = opt(3.0, "passes over the training file")
+    batch_size: int = opt(32, "rows per optimizer step, over all processes")
+    micro_batch_size: int = opt(
+        0, "rows per forward pass on one process; 0: all of them; lower it when memory runs out"
+    )
+    lr: float = opt(5e-5, "highest learning rate")
+    warmup: float = opt(0.1, "optimizer steps until the highest rate; below 1: as a share of the training")
+    weight_decay: float = opt(0.01, "weight decay, on all but biases and LayerNorm")
+    adam_beta2: float = opt(0.999, "AdamW's second beta")
+    clip: float = opt(1.0, "largest norm of the gradient; 0: no clipping")
+    dropout: float = opt(0.1, "dropout on embeddings, on each part's output and before the head")
+    attention_dropout: float = opt(0.1, "dropout on attention weights")
+    freeze: str = opt("", "keep as they are: embeddings, or a number N for the embeddings and the first N layers")
+    scratch: bool = opt(False, "start from random weights of the model's shape: shows what pre-training gives")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = opt(
+        "auto", "of training; auto: bf16 where the hardware has it, else fp32. Measuring is always fp32"
+    )
+    # choosing and keeping
+    best: str = opt("", "dev metric that chooses the model that is kept (default: the task's own)")
+    patience: int = opt(0, "end after so many measurements on dev without a better one; 0: never")
+    eval_every: int = opt(0, "optimizer steps between measurements on dev; 0: at the end of each epoch")
+    save_every: int = opt(0, "optimizer steps between checkpoints; 0: at each measurement only")
+    keep: int = opt(1, "newest checkpoints kept in RUN/checkpoints, beside the best one")
+    log_every: int = opt(10, "optimizer steps between lines of log.jsonl")
+    tracker: Literal["none", "tensorboard", "trackio"] = opt("none", "also log to TensorBoard or trackio, inside RUN")
+    seed: int = opt(0, "everything random follows from it")
+    seeds: int = opt(1, "train so many times with seeds from --seed on; mean and deviation are given, the best is kept")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "lr", "clip"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0 and (value > 0 or name == "clip")):
+                bound = "0 or more" if name == "clip" else "above 0"
+                raise UserError(f"{name} is {value}; it must be a finite number, {bound}", where=name)
+        at_least = {
+            "max_length": 8, "batch_size": 1, "micro_batch_size": 0, "patience": 0, "eval_every": 0, "save_every": 0,
+            "keep": 1, "log_every": 1, "seed": 0, "seeds": 1, "warmup": 0, "weight_decay": 0,
+        }  # fmt: skip
+        check_bounds(self, at_least, at_most={"seed": 2**63 - 10**6, "seeds": 10**5, "epochs": 10**6, "warmup": 10**15})
+        for name in ("dropout", "attention_dropout", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it lies from 0 to below 1", where=name)
+        if self.micro_batch_size and self.batch_size % self.micro_batch_size:
+            raise UserError(
+                f"batch_size ({self.batch_size}) is not a multiple of micro_batch_size ({self.micro_batch_size})",
+                fix=f"take --micro-batch-size {math.gcd(self.batch_size, self.micro_batch_size)}",
+            )
+        if self.freeze not in ("", "embeddings") and not self.freeze.isdecimal():
+            raise UserError(f"freeze is {self.freeze!r}; it is 'embeddings' or a number of layers", where="freeze")
+
+
+def check_bounds(settings: Any, at_least: Mapping[str, float], at_most: Mapping[str, float]) -> None:
+    """Raises UserError, with the value and the bound, for the first setting that is out of them; None is in."""
+    for name, least in at_least.items():
+        value = getattr(settings, name)
+        if value is not None and not value >= least:
+            raise UserError(f"{name} is {value}; the least is {least}", where=name)
+    for name, most in at_most.items():
+        value = getattr(settings, name)
+        if value is not None and not value <= most:
+            raise UserError(f"{name} is {value}; the most is {most}", where=name)
 
 
 def kinds(config: type[Any]) -> dict[str, tuple[Any, bool]]:

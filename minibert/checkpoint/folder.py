@@ -60,12 +60,14 @@ def save_checkpoint(model: nn.Module, tokenizer: SavesItself | None, folder: Pat
 
 
 def load_model(
-    cls: type[M], folder: Path | str, *, config: BertConfig | None = None, seed: int | None = None
-) -> tuple[M, LoadReport]:
+    cls: type[M], folder: Path | str, *, config: BertConfig | None = None, seed: int | None = None,
+    leave_out: tuple[str, ...] = (),
+) -> tuple[M, LoadReport]:  # fmt: skip
     """Open a checkpoint as a model of class `cls`, in float32 on the CPU and in eval mode.
 
     Heads and the pooler may be missing: they get N(0, initializer_range), biases 0, drawn from `seed` (None: torch's
     global generator), and are named in the report. config: instead of the folder's, such as one with other dropout.
+    leave_out: beginnings of names that are not taken from the file, such as those of a head for other labels.
     Raises: UserError where an encoder weight is missing, of another shape, or has no place in the config; where the
         decoder is not tied; and as load_config and read_weights do. A file is read in full before anything is made.
     """
@@ -73,6 +75,7 @@ def load_model(
     config = config or load_config(folder)
     tensors, path = read_weights(folder)
     weights = canonical_weights(tensors, str(path))
+    weights = {name: weight for name, weight in weights.items() if not name.startswith(leave_out)}
     with torch.device("meta"):  # no time spent on values that the file replaces
         model = cls(config)
     own = {canonical(name): (name, tuple(parameter.shape)) for name, parameter in model.named_parameters()}

@@ -42,7 +42,25 @@ class BertForMaskedLM(Pretrained, heads.BertForMaskedLM):
     """heads.BertForMaskedLM that opens and saves itself."""
 
 
-CLASSES = {kind.__name__: kind for kind in (BertModel, BertForPreTraining, BertForMaskedLM)}
+class BertForSequenceClassification(Pretrained, heads.BertForSequenceClassification):
+    """heads.BertForSequenceClassification that opens and saves itself."""
+
+
+class BertForTokenClassification(Pretrained, heads.BertForTokenClassification):
+    """heads.BertForTokenClassification that opens and saves itself."""
+
+
+class BertForQuestionAnswering(Pretrained, heads.BertForQuestionAnswering):
+    """heads.BertForQuestionAnswering that opens and saves itself."""
+
+
+CLASSES = {
+    kind.__name__: kind
+    for kind in (
+        BertModel, BertForPreTraining, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification,
+        BertForQuestionAnswering,
+    )
+}  # fmt: skip
 
 
 def load(path: str | Path) -> tuple[Pretrained, BertTokenizer]:

@@ -68,6 +68,11 @@ class BertConfig:
         if self.positions == "sinusoidal" and self.hidden_size % 2:
             raise UserError(f"sinusoidal positions need an even hidden_size, not {self.hidden_size}")
 
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a classification or tagging head: as many as id2label names, two where it is not there."""
+        return len(self.extra.get("id2label") or (0, 1))
+
 
 @dataclass
 class BertModelOutput:

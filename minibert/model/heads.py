@@ -1,6 +1,6 @@
-"""What stands on the encoder: the pre-training heads and the models that carry them.
+"""What stands on the encoder: heads for pre-training, classification, tagging, spans; the models with them.
 
-Letters in shape comments: B batch, T tokens, P masked positions, D hidden, V vocabulary.
+Letters in shape comments: B batch, T tokens, P masked positions, R chosen rows, D hidden, V vocabulary, C labels.
 """
 
 from dataclasses import dataclass
@@ -32,6 +32,37 @@ class MaskedLMOutput:
 
     loss: Tensor | None
     logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class SequenceClassifierOutput:
+    """logits (B,C)."""
+
+    loss: Tensor | None
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class TokenClassifierOutput:
+    """logits (B,T,C), or (R,C) with positions."""
+
+    loss: Tensor | None
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class QuestionAnsweringModelOutput:
+    """start_logits, end_logits (B,T)."""
+
+    loss: Tensor | None
+    start_logits: Tensor
+    end_logits: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
 
@@ -188,3 +219,153 @@ class BertForMaskedLM(BertLanguageModel):
         logits = self.cls.predictions(chosen)
         loss = None if labels is None else mean_cross_entropy(logits, labels)
         return MaskedLMOutput(loss, logits, hidden_states=hidden_states, attentions=attentions)
+
+
+class BertWithHead(nn.Module):
+    """What the models for tasks share: an encoder, dropout, and how to read off some of its rows."""
+
+    def __init__(self, config: BertConfig, pooler: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=pooler)
+        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = nn.Dropout(rate)
+
+    def linear(self, outputs: int) -> nn.Linear:
+        """A head's dense layer with its initial values."""
+        layer = nn.Linear(self.config.hidden_size, outputs)
+        draw_normal(layer, self.config.initializer_range)
+        return layer
+
+    def rows(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        rows: Tensor | None,
+        output_attentions: bool,
+        output_hidden_states: bool,
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
+        """The last states (B*T,D), or (R,D) of the rows (R,) of them, which are all that the last layer then computes;
+        hidden states and attentions if asked."""
+        early = None if output_hidden_states else rows
+        flat, weights = self.bert.encode(input_ids, attention_mask, token_type_ids, early, output_attentions)
+        last = flat[-1] if rows is None or early is not None else flat[-1].index_select(0, rows)
+        hidden = tuple(x.view(*input_ids.shape, -1) for x in flat) if output_hidden_states else None
+        return last, hidden, given(weights) if output_attentions else None
+
+
+class BertForSequenceClassification(BertWithHead):
+    """One answer for a text or a pair, from [CLS] through the pooler; as transformers' namesake."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, pooler=True)
+        self.classifier = self.linear(config.num_labels)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> SequenceClassifierOutput:
+        """Classify.
+
+        Args: the first three as in BertModel. labels: (B,) int64 classes; float32 (B,) or (B,1) where the config's
+            problem_type is "regression" (or it has one label); 0/1 float32 (B,C) where it is
+            "multi_label_classification".
+        Returns: logits (B,C), and the mean loss where labels are given.
+        """
+        B, T = input_ids.shape
+        first = torch.arange(0, B * T, T, device=input_ids.device)
+        states, hidden_states, attentions = self.rows(
+            input_ids, attention_mask, token_type_ids, first, output_attentions, output_hidden_states
+        )
+        assert self.bert.pooler is not None
+        logits = self.classifier(self.dropout(self.bert.pooler(states)))
+        loss = None if labels is None else self.loss(logits.float(), labels)
+        return SequenceClassifierOutput(loss, logits, hidden_states=hidden_states, attentions=attentions)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of the config's problem_type; where that is not said, by the labels, as transformers does."""
+        problem = self.config.extra.get("problem_type")
+        if problem == "regression" or (problem is None and self.config.num_labels == 1):
+            return F.mse_loss(logits.squeeze(-1), labels.squeeze(-1).float())
+        if problem == "multi_label_classification" or (problem is None and labels.is_floating_point()):
+            return F.binary_cross_entropy_with_logits(logits, labels.float())
+        return mean_cross_entropy(logits, labels)
+
+
+class BertForTokenClassification(BertWithHead):
+    """A label for each token; as transformers' namesake."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, pooler=False)
+        self.classifier = self.linear(config.num_labels)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> TokenClassifierOutput:
+        """Tag tokens.
+
+        Args: the first three as in BertModel. positions (R,) int64: indices into the B*T tokens that are to be tagged;
+            nothing else is computed in the last layer. labels: classes, -100 elsewhere, (B,T), or (R,) with positions.
+        """
+        states, hidden_states, attentions = self.rows(
+            input_ids, attention_mask, token_type_ids, positions, output_attentions, output_hidden_states
+        )
+        logits = self.classifier(self.dropout(states))  # (R,C)
+        if positions is None:
+            logits = logits.view(*input_ids.shape, -1)
+        loss = None if labels is None else mean_cross_entropy(logits, labels)
+        return TokenClassifierOutput(loss, logits, hidden_states=hidden_states, attentions=attentions)
+
+
+class BertForQuestionAnswering(BertWithHead):
+    """Where the answer starts and where it ends; as transformers' namesake, which has no dropout before this head."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, pooler=False)
+        self.qa_outputs = self.linear(2)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> QuestionAnsweringModelOutput:
+        """Find spans.
+
+        Args: the first three as in BertModel. start_positions, end_positions (B,) int64, both inclusive; a place
+            outside the row counts for nothing.
+        Returns: start_logits, end_logits (B,T); loss: the mean of the two mean losses, where positions are given.
+        """
+        T = input_ids.shape[1]
+        states, hidden_states, attentions = self.rows(
+            input_ids, attention_mask, token_type_ids, None, output_attentions, output_hidden_states
+        )
+        start_logits, end_logits = self.qa_outputs(states).view(*input_ids.shape, 2).unbind(-1)  # (B,T) each
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            sides = ((start_logits, start_positions), (end_logits, end_positions))
+            inside = [(logits, gold.masked_fill((gold < 0) | (gold >= T), IGNORED)) for logits, gold in sides]
+            loss = torch.stack([mean_cross_entropy(logits, gold) for logits, gold in inside]).mean()
+        return QuestionAnsweringModelOutput(
+            loss, start_logits, end_logits, hidden_states=hidden_states, attentions=attentions
+        )

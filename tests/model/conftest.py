@@ -27,12 +27,16 @@ def make_pair() -> Callable[..., Pair]:
     def make(name: str, norm: str = "post", **changes: Any) -> Pair:
         torch.manual_seed(0)
         prefix = "Megatron" if norm == "pre" else ""
-        config = getattr(transformers, f"{prefix}BertConfig")(**SHAPE, **changes, attn_implementation="eager")
+        changes = dict(changes)
+        head = {key: changes.pop(key) for key in ("id2label", "problem_type") if key in changes}
+        config = getattr(transformers, f"{prefix}BertConfig")(**SHAPE, **changes, **head, attn_implementation="eager")
         theirs = getattr(transformers, prefix + name)(config).eval()
         with torch.no_grad():
             for parameter in theirs.parameters():  # every one: biases and LayerNorms too
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        ours = getattr(bert if name == "BertModel" else heads, name)(BertConfig(norm=norm, **SHAPE, **changes)).eval()
+        ours = getattr(bert if name == "BertModel" else heads, name)(
+            BertConfig(norm=norm, extra=head, **SHAPE, **changes)
+        ).eval()
         ours.load_state_dict(theirs.state_dict())  # strict: the names are the same
         return ours, theirs
 

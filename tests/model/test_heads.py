@@ -44,6 +44,72 @@ def test_masked_lm_equals_transformers(norm: str, make_pair: Callable[..., Any],
     assert distance(mine.loss, other.loss) <= TOLERANCE
 
 
+TASK_HEADS = [
+    ("BertForSequenceClassification", {"labels": torch.tensor([0, 2, 1, 2])}),
+    ("BertForTokenClassification", {"labels": torch.where(torch.arange(80).view(4, 20) % 3 == 0, 1, -100)}),
+    (
+        "BertForQuestionAnswering",
+        {"start_positions": torch.tensor([3, 0, 19, 25]), "end_positions": torch.tensor([5, 0, 20, 1])},
+    ),
+]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(("name", "gold"), TASK_HEADS, ids=lambda value: value if isinstance(value, str) else "")
+def test_task_heads_equal_transformers(
+    name: str, gold: dict[str, Tensor], norm: str, make_pair: Callable[..., Any], batch: dict[str, Tensor]
+) -> None:
+    labels = {} if name.endswith("Answering") else {"id2label": {0: "a", 1: "b", 2: "c"}}
+    ours, theirs = make_pair(name, norm, **labels)
+    with torch.no_grad():
+        mine, other = ours(**batch, **gold), theirs(**batch, **gold)
+        more = ours(**batch, output_hidden_states=True, output_attentions=True)
+        their_more = theirs(**batch, output_hidden_states=True, output_attentions=True)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    for key in ("logits", "start_logits", "end_logits"):
+        if hasattr(other, key):
+            assert distance(getattr(mine, key), getattr(other, key)) <= TOLERANCE
+            assert distance(getattr(more, key), getattr(other, key)) <= TOLERANCE
+    assert distance(mine.loss, other.loss) <= TOLERANCE
+    keep = batch["attention_mask"].bool()
+    for x, y in zip(more.hidden_states, their_more.hidden_states, strict=True):
+        assert distance(x[keep], y[keep]) <= TOLERANCE
+    for x, y in zip(more.attentions, their_more.attentions, strict=True):
+        assert distance(x, y) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("problem", "id2label", "labels"),
+    [
+        ("multi_label_classification", {0: "a", 1: "b", 2: "c"}, torch.tensor([[0, 1, 1.0]] * 4)),
+        ("regression", {0: "LABEL_0"}, torch.tensor([0.5, 1, -2, 7])),
+        (None, {0: "LABEL_0"}, torch.tensor([0.5, 1, -2, 7])),
+    ],
+)
+def test_losses_of_other_problems_equal_transformers(
+    problem: str | None,
+    id2label: dict[int, str],
+    labels: Tensor,
+    make_pair: Callable[..., Any],
+    batch: dict[str, Tensor],
+) -> None:
+    torch.manual_seed(0)
+    ours, theirs = make_pair("BertForSequenceClassification", id2label=id2label, problem_type=problem)
+    with torch.no_grad():
+        assert distance(ours(**batch, labels=labels).loss, theirs(**batch, labels=labels).loss) <= TOLERANCE
+
+
+@pytest.mark.parametrize("hidden_states", [False, True])
+def test_tags_at_positions_are_the_full_logits_gathered(
+    hidden_states: bool, make_pair: Callable[..., Any], batch: dict[str, Tensor]
+) -> None:
+    ours, _ = make_pair("BertForTokenClassification", id2label={0: "a", 1: "b", 2: "c"})
+    with torch.no_grad():
+        full = ours(**batch).logits
+        few = ours(**batch, positions=POSITIONS, output_hidden_states=hidden_states).logits
+    assert distance(few, full.flatten(0, 1)[POSITIONS]) <= TOLERANCE
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("hidden_states", [False, True])
 def test_masked_positions_are_the_full_logits_gathered(

@@ -1,0 +1,262 @@
+"""What a task is. One file a task holds everything that is particular to it; everything else asks through this class.
+
+The chain, for training and for prediction (without the gold) alike:
+
+    read -> examples -> encode -> features -> batch -> the model -> losses, outputs -> decode -> predictions -> score
+
+An example is one record of the user's file and has exactly one prediction. A feature is one row of a batch: a long
+example may be cut into several windows. Letters in shape comments: B rows, T tokens, K loss terms.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from minibert.config import FinetuneConfig
+from minibert.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from minibert.tokenization.tokenizer import BertTokenizer
+
+E = TypeVar("E")  # a task's example
+C = TypeVar("C", bound=FinetuneConfig)  # a task's settings
+
+Batch = dict[str, Any]
+Prediction = dict[str, Any]  # one JSON object
+Scores = dict[str, float]
+MULTIPLE = 8  # lengths of batches: few shapes, which suit the kernels
+
+
+@dataclass
+class Reading(Generic[E]):
+    """What a file held.
+
+    Attributes: examples: one for each record, in order. skipped, repaired: {"where": "train.json, question 'q3'",
+        "reason": ...} of records that training leaves out or mends; empty where predictions are wanted. notes:
+        sentences for the user ("3 texts are empty").
+    """
+
+    examples: list[E]
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    repaired: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Feature:
+    """One row of a batch.
+
+    Attributes: example: the place of its example in the list. ids (T,): with [CLS] and [SEP]. second: the first place
+        with token type 1, T where there is none. target: what the task's losses need; None without gold. extra: what
+        the task's decode needs.
+    """
+
+    example: int
+    ids: np.ndarray
+    second: int
+    target: Any = None
+    extra: Any = None
+
+
+@dataclass
+class Encoded:
+    """Features in the order of their examples; notes: sentences for the user ("12 texts were cut at 128 tokens")."""
+
+    features: list[Feature]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Something to look at in the terminal: a title, the names of the columns, rows of as many cells."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Task(ABC, Generic[E, C]):
+    """A kind of label to learn and to predict. An instance is a task with its settings and its label names.
+
+    Class attributes: name: as in --task. summary: one line. Config: the settings, FinetuneConfig with the task's own.
+        formats: what input_format may be, beside auto. output_formats: what predictions can be written as; jsonl first.
+        terms: names of the loss terms, for the log.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Config: ClassVar[type[FinetuneConfig]]
+    formats: ClassVar[tuple[str, ...]]
+    output_formats: ClassVar[tuple[str, ...]] = ("jsonl",)
+    terms: ClassVar[tuple[str, ...]] = ("loss",)
+
+    def __init__(self, config: C, labels: Sequence[str] = ()) -> None:
+        self.config = config
+        self.labels = tuple(labels)
+        self.label_ids = {label: i for i, label in enumerate(self.labels)}
+
+    # ---- data
+
+    @abstractmethod
+    def read(self, path: Path, *, gold: bool, train: bool = False) -> Reading[E]:
+        """The records of a file.
+
+        gold: labels are needed, and their absence is an error; otherwise none is looked at. train: records that cannot
+        be learnt are left out and counted (never where predictions or scores are wanted: there each record has its own).
+        Raises: UserError with file:line, the value and the fix.
+        """
+
+    @abstractmethod
+    def from_python(self, *inputs: Any, **named: Any) -> list[E]:
+        """The inputs of a minibert.pipeline call, a list or one, as examples without gold."""
+
+    def labels_of(self, examples: Sequence[E]) -> list[str]:
+        """The label names that training examples have, sorted; a task without labels has none."""
+        return []
+
+    def check(self, examples: Sequence[E]) -> None:
+        """Raises UserError, with the place and the value, for a gold label that is not among self.labels."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[E], tokenizer: BertTokenizer, *, gold: bool, first: int = 0) -> Encoded:
+        """Features of at most config.max_length tokens; with gold, their targets. first: number of the first one."""
+
+    # ---- network
+
+    @abstractmethod
+    def model_class(self) -> type[nn.Module]:
+        """The network, by its class in minibert.model.heads; the class's name goes into config.json."""
+
+    def facts(self) -> dict[str, Any]:
+        """What config.json says of the head, in transformers' words."""
+        if not self.labels:
+            return {}
+        return {"id2label": {str(i): label for i, label in enumerate(self.labels)}, "label2id": self.label_ids}
+
+    @classmethod
+    def settings_of(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that the config.json of a model from elsewhere decides."""
+        return {}
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        """The model's output for a batch."""
+        return model(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+
+    @abstractmethod
+    def losses(self, out: Any, batch: Batch) -> Tensor:
+        """(K,): the sum of each loss term over the batch's targets, in float32; batch["counts"] says their numbers."""
+
+    @abstractmethod
+    def outputs(self, out: Any, features: Sequence[Feature]) -> list[Any]:
+        """For each feature what decode needs of the model's output: numpy arrays, without padding."""
+
+    def batch(self, features: Sequence[Feature], pad_id: int) -> Batch:
+        """Rows to tensors: input_ids (B,T), token_type_ids (B,T), attention_mask (B,T) or None where nothing is padded,
+        num_tokens without padding, and what `targets` adds where the features have targets: counts (K,) at least.
+        """
+        import torch
+
+        lengths = np.array([len(feature.ids) for feature in features])
+        T = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
+        T = max(min(T, self.config.max_length), int(lengths.max()))
+        ids = np.full((len(features), T), pad_id, np.int64)
+        types = np.zeros((len(features), T), np.int64)
+        for i, feature in enumerate(features):
+            ids[i, : len(feature.ids)] = feature.ids
+            types[i, feature.second : len(feature.ids)] = 1
+        full = bool((lengths == T).all())
+        batch: Batch = {
+            "input_ids": torch.from_numpy(ids),
+            "token_type_ids": torch.from_numpy(types),
+            "attention_mask": None if full else torch.from_numpy((np.arange(T) < lengths[:, None]).astype(np.int64)),
+            "num_tokens": int(lengths.sum()),
+        }
+        if features[0].target is not None:
+            batch.update(self.targets([feature.target for feature in features], T))
+        return batch
+
+    @abstractmethod
+    def targets(self, targets: Sequence[Any], T: int) -> Batch:
+        """The targets of B features as tensors, among them counts (K,) float32: targets of each loss term."""
+
+    @abstractmethod
+    def no_target(self) -> Any:
+        """The target of a row that fills a batch up: it counts for no loss term."""
+
+    # ---- answers
+
+    @abstractmethod
+    def decode(self, examples: Sequence[E], features: Sequence[Feature], outputs: Sequence[Any]) -> list[Prediction]:
+        """One prediction for each example, in order, in the user's own words. feature.example counts from the first of
+        the examples given here.
+        """
+
+    @property
+    @abstractmethod
+    def metric_names(self) -> tuple[str, ...]:
+        """Names that --best may have, the default first; "loss" is one for every task."""
+
+    @abstractmethod
+    def score(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> Scores:
+        """Predictions against the examples' gold."""
+
+    def tuned(self, examples: Sequence[E], features: Sequence[Feature], outputs: Sequence[Any]) -> dict[str, Any]:
+        """Settings that are chosen on the dev set, such as a threshold; they are saved with the model."""
+        return {}
+
+    def tables(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> list[Table]:
+        """What a person wants to see beside the scores."""
+        return []
+
+    def write(self, predictions: Sequence[Prediction], output_format: str) -> str:
+        """Predictions as text: JSONL, or another of the task's output_formats."""
+        return "".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+
+    # ---- for tests and for people who want to see the form of the data
+
+    @classmethod
+    @abstractmethod
+    def demo(cls, folder: Path) -> Path:
+        """Write a tiny labelled file that can be learnt by heart, of about a dozen records; returns its path."""
+
+    # ---- settings
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Task[E, C]:
+        """The same task with some settings changed."""
+        return type(self)(replace(self.config, **settings), self.labels) if settings else self
+
+    def own_settings(self) -> dict[str, Any]:
+        """The task's own settings where they are not the defaults: what a saved model has to remember."""
+        shared = {f.name for f in fields(FinetuneConfig)} - {"max_length"}
+        own = [f for f in fields(self.config) if f.name not in shared]
+        return {f.name: getattr(self.config, f.name) for f in own if getattr(self.config, f.name) != f.default}
+
+
+def input_format(path: Path, config: FinetuneConfig, formats: Mapping[str, str]) -> str:
+    """The format of an input file: what the user said, or what its name says.
+
+    Args: formats: suffix (".csv") -> format, for all that the task reads; a compression's suffix (.gz) is passed over.
+    Returns: a format; "" where neither says it, and the reader has to look into the file.
+    Raises: UserError for a format that the task does not read.
+    """
+    known = sorted(set(formats.values()))
+    if config.input_format != "auto":
+        if config.input_format not in known:
+            raise UserError(
+                f"{config.input_format!r} is no format of this task", where="--input-format",
+                fix=f"one of {', '.join(known)}",
+            )  # fmt: skip
+        return config.input_format
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".bz2", ".xz", ".zst"):
+        suffixes.pop()
+    return formats.get(suffixes[-1], "") if suffixes else ""
