@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from minibert.checkpoint.pretrained import load as load
     from minibert.errors import UserError as UserError
     from minibert.model.bert import BertConfig as BertConfig
+    from minibert.predict import pipeline as pipeline
     from minibert.tokenization.tokenizer import BertTokenizer as BertTokenizer
 
 __version__ = version("minibert")
@@ -32,11 +33,12 @@ _PLACES = {
     "BertTokenizer": "minibert.tokenization.tokenizer",
     "UserError": "minibert.errors",
     "load": "minibert.checkpoint.pretrained",
+    "pipeline": "minibert.predict",
 }
 
 __all__ = [
     "BertConfig", "BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering", "BertForSequenceClassification",
-    "BertForTokenClassification", "BertModel", "BertTokenizer", "UserError", "__version__", "load",
+    "BertForTokenClassification", "BertModel", "BertTokenizer", "UserError", "__version__", "load", "pipeline",
 ]  # fmt: skip
 
 

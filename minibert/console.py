@@ -37,6 +37,21 @@ class Console:
         for name, value in rows:
             self.rich.print(f"  {name:<{width}}  {value}", markup=False)
 
+    def grid(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table with a head; all but the first column stand at the right."""
+        if self.quiet:
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for i, name in enumerate(columns):
+            table.add_column(Text(name), justify="left" if i == 0 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self.rich.print(title, markup=False, style="bold")
+        self.rich.print(table, width=None if self.rich.is_terminal else 400)  # a log file cuts nothing off
+
     @contextmanager
     def progress(self, label: str, total: float | None = None) -> Iterator[Update]:
         """A bar with time left on a terminal; elsewhere a plain line now and then.

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator, InitProcessGroupKwargs
-from accelerate.state import AcceleratorState
-from accelerate.utils import GradientAccumulationPlugin
+from accelerate import Accelerator
 
-from minibert.atomic import remove, write_json, write_whole
+from minibert.atomic import write_json
 from minibert.checkpoint.folder import save_checkpoint
 from minibert.config import PretrainConfig
 from minibert.console import Console, counting
@@ -25,12 +22,11 @@ from minibert.corpus.store import TokenStore, open_store, whole_store
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
 from minibert.errors import UserError
-from minibert.model.heads import BertForPreTraining
-from minibert.run_folder import held, save_settings
+from minibert.run_folder import held, publish, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
 from minibert.training.data import PretrainingData
-from minibert.training.devices import Stop, check_tracker, resolve_precision, worker_count
+from minibert.training.devices import Stop, make_accelerator, worker_count
 from minibert.training.optim import build_optimizers
 from minibert.training.record import Record
 from minibert.training.setup import as_trained, check_positions, make_model, make_schedule, plan_in_words
@@ -58,24 +54,12 @@ def pretrain(
     Returns: the content of metrics.json (of data.json after a dry run).
     Raises: UserError for everything that a user can mend. SystemExit(128 + signal) after SIGTERM or Ctrl-C, saved.
     """
-    check_tracker(config.tracker)
-    AcceleratorState._reset_state()  # of an earlier call in this process, which may have had another precision
-    accelerator = Accelerator(
-        mixed_precision=resolve_precision(config.precision),
-        log_with=None if config.tracker == "none" else config.tracker,
-        project_dir=str(out),
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop accumulates by itself
-        # the others wait while one reads the text
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(days=2))],
+    accelerator = make_accelerator(
+        precision=config.precision, tracker=config.tracker, out=out, batch_size=config.batch_size
     )
     main = accelerator.is_main_process
     if console is None or not main:
         console = Console(silent=not main)
-    if config.batch_size % accelerator.num_processes:
-        raise UserError(
-            f"batch_size ({config.batch_size}) is not a multiple of the processes ({accelerator.num_processes})",
-            where="--batch-size", fix=f"take {config.batch_size + -config.batch_size % accelerator.num_processes}",
-        )  # fmt: skip
     with held(out, resume=resume) if main and not dry_run else nullcontext():
         return _pretrain(
             accelerator, files, out, config, corpus, tokenizer_from, start_from, resume, dry_run, cache, console
@@ -193,7 +177,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         end_if_told()
         record.evaluation(place["step"], metrics)
         if main:
-            save_final(out, model, tokenizer)
+            publish(out, lambda folder: save_checkpoint(model, tokenizer, folder))
             write_json(out / "metrics.json", metrics)
             console.table(f"done: {out}", pretraining.in_rows(metrics))
         accelerator.wait_for_everyone()
@@ -262,16 +246,3 @@ def prepare_data(
             fix="bring the old text back, or start anew with another --out",
         )  # fmt: skip
     return tokenizer, store
-
-
-def save_final(out: Path, model: BertForPreTraining, tokenizer: BertTokenizer) -> None:
-    """The model at the top of the run folder; each file is whole or absent."""
-
-    def fill(finished: Path) -> None:
-        save_checkpoint(model, tokenizer, finished)
-
-    finished = out / ".model"
-    write_whole(finished, fill)
-    for path in finished.iterdir():
-        path.replace(out / path.name)
-    remove(finished)

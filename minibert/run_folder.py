@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minibert.atomic import write_json
+from minibert.atomic import remove, write_json, write_whole
 from minibert.config import known_fields, resolve
 from minibert.errors import UserError
 
@@ -72,7 +72,7 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
 
 def has_steps(out: Path) -> bool:
     """Whether a run in this folder has made a step or a checkpoint, or belongs to somebody else."""
-    if is_finished(out) or (out / "checkpoints").exists():
+    if is_finished(out) or (out / "checkpoints").exists() or (out / "seeds").exists():
         return True
     log = out / "log.jsonl"
     return '"loss"' in log.read_text("utf-8") if log.is_file() else not is_begun(out)
@@ -92,6 +92,15 @@ def check_new(out: Path) -> None:
         raise UserError("is a folder with other files in it", where=str(out), fix="choose another --out")
 
 
+def publish(out: Path, fill: Callable[[Path], None]) -> None:
+    """The model at the top of the run folder: fill(folder) writes its files; each is then there whole or not at all."""
+    finished = out / ".model"
+    write_whole(finished, fill)
+    for path in finished.iterdir():
+        path.replace(out / path.name)
+    remove(finished)
+
+
 def save_settings(out: Path, command: str, settings: Any, places: Mapping[str, Any]) -> None:
     """settings.json: the resolved settings, which --recipe takes again, and where things were read from."""
     named = {name: place and (list(place) if isinstance(place, list) else str(place)) for name, place in places.items()}
@@ -108,6 +117,12 @@ def load_settings(out: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot be read: {error}", where=str(out / "settings.json")) from error
     raise UserError("is not the settings file of a run", where=str(out / "settings.json"))
+
+
+def load_metrics(out: Path) -> dict[str, Any]:
+    """The content of a finished run's metrics.json."""
+    found: dict[str, Any] = json.loads((out / "metrics.json").read_text("utf-8"))
+    return found
 
 
 def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -206,6 +206,14 @@ class Collator(Dataset[Batch]):
         return ids, types, lengths, starts
 
 
+class Stream(Protocol):
+    """An order of examples, cut into batches for whole optimizer steps."""
+
+    batch_size: int
+
+    def batches(self, cursor: Cursor) -> Iterator[tuple[np.ndarray, Cursor]]: ...
+
+
 @dataclass(frozen=True)
 class StepBatches:
     """What one process computes in one optimizer step."""
@@ -215,7 +223,7 @@ class StepBatches:
 
 
 def load_steps(
-    stream: ExampleStream, collator: Collator, cursor: Cursor, *, micro_batch_size: int, rank: int = 0,
+    stream: Stream, collator: Dataset[Batch], cursor: Cursor, *, micro_batch_size: int, rank: int = 0,
     processes: int = 1, num_workers: int = 0, pin_memory: bool = False,
 ) -> Iterator[StepBatches]:  # fmt: skip
     """The steps from the cursor on, for this process; together the processes compute the stream's whole batch.

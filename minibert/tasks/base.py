@@ -111,7 +111,7 @@ class Task(ABC, Generic[E, C]):
         """The records of a file.
 
         gold: labels are needed, and their absence is an error; otherwise none is looked at. train: records that cannot
-        be learnt are left out and counted (never where predictions or scores are wanted: there each record has its own).
+        be learnt are left out and counted; never where predictions or scores are wanted, which each record has.
         Raises: UserError with file:line, the value and the fix.
         """
 
@@ -123,6 +123,10 @@ class Task(ABC, Generic[E, C]):
         """The label names that training examples have, sorted; a task without labels has none."""
         return []
 
+    def settled(self, examples: Sequence[E]) -> Task[E, C]:
+        """This task with all that its training examples decide: label names, and what a task adds to them."""
+        return type(self)(self.config, self.labels_of(examples))
+
     def check(self, examples: Sequence[E]) -> None:
         """Raises UserError, with the place and the value, for a gold label that is not among self.labels."""
 
@@ -132,8 +136,9 @@ class Task(ABC, Generic[E, C]):
 
     # ---- network
 
+    @classmethod
     @abstractmethod
-    def model_class(self) -> type[nn.Module]:
+    def model_class(cls) -> type[nn.Module]:
         """The network, by its class in minibert.model.heads; the class's name goes into config.json."""
 
     def facts(self) -> dict[str, Any]:
@@ -233,6 +238,12 @@ class Task(ABC, Generic[E, C]):
     def with_settings(self, settings: Mapping[str, Any]) -> Task[E, C]:
         """The same task with some settings changed."""
         return type(self)(replace(self.config, **settings), self.labels) if settings else self
+
+    @classmethod
+    def saved_settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that a config.json brings: what minibert wrote there, or what another program's words mean."""
+        ours = config.get("minibert")
+        return dict(ours["settings"]) if isinstance(ours, dict) else cls.settings_of(config)
 
     def own_settings(self) -> dict[str, Any]:
         """The task's own settings where they are not the defaults: what a saved model has to remember."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate.state import AcceleratorState
+from accelerate.utils import GradientAccumulationPlugin
 
 from minibert.errors import UserError
 
@@ -46,6 +50,26 @@ def check_tracker(tracker: str) -> None:
     """Refuse a tracker whose package is not there: accelerate would pass over it without a word."""
     if tracker != "none" and find_spec(tracker) is None:
         raise UserError(f"{tracker} is not installed", where="--tracker", fix="pip install 'minibert[track]'")
+
+
+def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int) -> Accelerator:
+    """The devices of a training run. Raises: UserError if the processes cannot share a batch; no such tracker."""
+    check_tracker(tracker)
+    AcceleratorState._reset_state()  # of an earlier call in this process, which may have had another precision
+    accelerator = Accelerator(
+        mixed_precision=resolve_precision(precision),
+        log_with=None if tracker == "none" else tracker,
+        project_dir=str(out),
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop accumulates by itself
+        # the others wait while one reads the text
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(days=2))],
+    )
+    if batch_size % accelerator.num_processes:
+        raise UserError(
+            f"batch_size ({batch_size}) is not a multiple of the processes ({accelerator.num_processes})",
+            where="--batch-size", fix=f"take {batch_size + -batch_size % accelerator.num_processes}",
+        )  # fmt: skip
+    return accelerator
 
 
 class Stop:

@@ -114,8 +114,8 @@ def checkpoint_path(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step:06d}"
 
 
-def keep_newest(checkpoints: Path, keep: int, step: int) -> None:
-    """Delete all but the newest `keep` checkpoints, once that of `step` is complete.
+def keep_newest(checkpoints: Path, keep: int, step: int, *, also: int | None = None) -> None:
+    """Delete all but the newest `keep` checkpoints and that of step `also`, once that of `step` is complete.
 
     Those of later steps are what a resumed run has passed over as broken and is about to write again: they go too.
     """
@@ -123,5 +123,5 @@ def keep_newest(checkpoints: Path, keep: int, step: int) -> None:
     clear_leftovers(checkpoints, "step-*")
     past = [other for other in steps if other <= step]
     for other in steps:
-        if other not in past[-keep:]:
+        if other not in past[-keep:] and other != also:
             remove(checkpoint_path(checkpoints, other))

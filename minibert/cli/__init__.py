@@ -1,0 +1,58 @@
+"""The command line: parse, call, print, exit code. torch is imported by a command that computes, not before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import click
+
+from minibert import __version__
+from minibert.cli.fill_mask import fill_mask
+from minibert.cli.finetune import finetune
+from minibert.cli.lists import recipes, tasks
+from minibert.cli.predict import evaluate, predict
+from minibert.cli.pretrain import pretrain
+from minibert.cli.vocab import vocab
+from minibert.errors import UserError
+
+
+def main() -> None:
+    """The program. Exit code 0: done; 2: a user's mistake, one message; 1: a bug, with its traceback."""
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # so that half-written files are cleared
+    try:
+        code = commands.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except UserError as error:
+        say_error(str(error))
+        sys.exit(2)
+    except click.UsageError as error:
+        hint = f"\n  fix: {error.ctx.command_path} --help" if error.ctx else ""
+        say_error(error.format_message() + hint)
+        sys.exit(2)
+    except click.ClickException as error:
+        say_error(error.format_message())
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("minibert: interrupted", err=True)
+        sys.exit(130)
+
+
+def say_error(text: str) -> None:
+    """One message on stderr, of the first process where there are several."""
+    if os.environ.get("RANK", "0") != "0":
+        return
+    click.echo(f"minibert: error: {text}", err=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="minibert")
+def commands() -> None:
+    """From raw text to a BERT, and from a BERT to an answer."""
+
+
+for command in (pretrain, finetune, predict, evaluate, vocab, fill_mask, tasks, recipes):
+    commands.add_command(command)

@@ -1,0 +1,105 @@
+"""minibert finetune."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from minibert.cli.task_options import TaskCommand, refuse_foreign
+from minibert.config import list_recipes, load_recipe, resolve
+from minibert.errors import UserError
+
+FILES = ("model", "train", "dev", "test")
+
+
+@click.command(cls=TaskCommand)
+@click.option("--task", help="What to learn: a name of `minibert tasks`.")
+@click.option("--model", type=click.Path(path_type=Path), help="A minibert run or a Hugging Face folder to start from.")
+@click.option("--train", type=click.Path(path_type=Path), help="Labelled file to learn from.")
+@click.option("--dev", type=click.Path(path_type=Path), help="Labelled file that chooses the epoch that is kept.")
+@click.option("--test", type=click.Path(path_type=Path), help="Labelled file that is measured once, at the end.")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
+@click.option(
+    "--recipe", help="Preset: a name of `minibert recipes`, a TOML file or settings.json [default: the task's]."
+)
+@click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out, exactly as if it had not ended.")
+@click.option("--show-config", is_flag=True, help="Print the settings that would be used, as JSON, and end.")
+@click.option("--dry-run", is_flag=True, help="Read the data, print its summary, and end before the first step.")
+@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+def finetune(
+    task: str | None, model: Path | None, train: Path | None, dev: Path | None, test: Path | None, out: Path | None,
+    recipe: str | None, resume: bool, show_config: bool, dry_run: bool, quiet: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Learn a task from a labelled file: classify texts, tag words, answer questions.
+
+    The options that begin with a task's name are its own. Defaults fit BERT-base; the recipes name what fits others.
+    """
+    from minibert import run_folder
+    from minibert.tasks import find_tasks
+
+    flags = {name: value for name, value in settings.items() if value is not None}
+    places = {"model": model, "train": train, "dev": dev, "test": test}
+    places = {name: path and path.absolute() for name, path in places.items()}
+    tasks = find_tasks()
+    saved: dict[str, Any] = {}
+    going_on = resume and out is not None and run_folder.is_begun(out)
+    if going_on:
+        assert out is not None
+        if run_folder.is_finished(out):
+            click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
+            return
+        if recipe is not None:
+            raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")
+        saved = run_folder.load_settings(out)
+        if saved.get("command") != "finetune":
+            raise UserError("holds a run of another command", where=str(out), fix=f"minibert {saved.get('command')}")
+        run_folder.check_same_places(out, saved, {"task": task, **places})
+        task = str(saved["task"])
+        places = {name: Path(saved[name]) if saved[name] else None for name in FILES}
+    if task is None:
+        raise UserError("no task was named", where="--task", fix=f"one of {', '.join(tasks)}")
+    if task not in tasks:
+        raise UserError(f"there is no task {task!r}", where="--task", fix=f"one of {', '.join(tasks)}")
+    kind = tasks[task]
+    refuse_foreign(task, kind.Config, flags)
+    if going_on:
+        assert out is not None
+        config, _ = run_folder.resumed_settings(kind.Config, out, flags)
+    else:
+        preset = recipe or (task if task in list_recipes("finetune") else None)
+        config = resolve(kind.Config, load_recipe(preset, "finetune") if preset else ("", {}), ("command line", flags))
+    if show_config:
+        click.echo(json.dumps({"settings": asdict(config)}, indent=1))
+        return
+    for name in ("model", "train"):
+        if places[name] is None:
+            raise UserError(
+                f"no {name} was named", where=f"--{name}",
+                fix=f"minibert finetune --task {task} --model CHECKPOINT --train FILE --out RUN",
+            )  # fmt: skip
+    for name, path in places.items():
+        if path is not None and not path.exists():
+            raise UserError("there is no such file or folder", where=f"--{name} {path}")
+        if name != "model" and path is not None and path.is_dir():
+            raise UserError("is a folder; a file is needed", where=f"--{name} {path}")
+    if out is None:
+        if not dry_run:
+            raise UserError("no place for the result was named", where="--out", fix="add --out RUN")
+        out = Path("dry-run")  # nothing is written there
+    if not going_on and not dry_run:
+        run_folder.check_new(out)
+        if resume:
+            click.echo(f"nothing to resume in {out}: a new run begins", err=True)
+    from minibert.console import Console
+    from minibert.finetune import finetune as train_task
+
+    assert places["model"] is not None
+    assert places["train"] is not None
+    train_task(
+        kind, config, places["model"], out, train=places["train"], dev=places["dev"], test=places["test"],
+        resume=going_on, dry_run=dry_run, console=Console(quiet=quiet),
+    )  # fmt: skip

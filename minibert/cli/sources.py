@@ -1,0 +1,74 @@
+"""Where text comes from: files as they are named, standard input as a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from minibert.errors import UserError
+
+
+def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
+    """The files that are meant; standard input becomes a file, for it is read more than once."""
+    from minibert.corpus.read import STDIN, find_files, spool_stdin
+
+    if STDIN in corpus:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError(
+                "standard input can be read by one process only", where="CORPUS", fix="write the text to a file first"
+            )
+        if len(corpus) > 1:
+            raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
+        return [spool_stdin(stdin(), spool)]
+    files = find_files(corpus)
+    for file in files:
+        if file.suffix.lower() in (".csv", ".tsv", ".json", ".html", ".xml"):
+            click.echo(f"warning: {file}: read as plain text, line by line, {file.suffix} or not", err=True)
+    return files
+
+
+@contextmanager
+def labelled_file(name: str) -> Iterator[Path]:
+    """The file that is meant; standard input (-) as a file without a suffix, which messages call by its own name."""
+    if name != "-":
+        path = Path(name)
+        if not path.is_file():
+            problem = "is a folder; a file is needed" if path.is_dir() else "there is no such file"
+            raise UserError(problem, where=name)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="minibert-") as folder:
+        path = Path(folder) / "stdin"
+        with path.open("wb") as file:
+            shutil.copyfileobj(stdin(), file)
+        try:
+            yield path
+        except UserError as error:
+            where = error.where and error.where.replace(str(path), "standard input").replace(
+                "stdin:", "standard input:"
+            )
+            raise UserError(error.problem, where, error.fix) from error
+
+
+def stdin() -> BinaryIO:
+    """Standard input as bytes."""
+    if sys.stdin is None:
+        raise UserError("is closed", where="standard input", fix="pipe the text in, or name files")
+    return sys.stdin.buffer
+
+
+def stdin_lines() -> list[str]:
+    """The lines of standard input."""
+    try:
+        text = stdin().read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8: byte {error.start}", where="standard input", fix="recode it first") from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -1,0 +1,202 @@
+"""A fine-tuned model at work: predictions for a file, scores on a labelled file, and answers in Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from minibert.atomic import write_whole
+from minibert.checkpoint.config import load_config
+from minibert.checkpoint.folder import check_vocabulary, load_model
+from minibert.config import resolve
+from minibert.console import Console
+from minibert.errors import UserError
+from minibert.model.bert import BertConfig
+from minibert.tasks import find_tasks
+from minibert.tasks.base import Prediction, Task
+from minibert.tokenization.tokenizer import BertTokenizer
+from minibert.training.devices import resolve_precision
+from minibert.training.inference import infer
+
+AnyTask = Task[Any, Any]
+CHUNK = 4096  # examples that are encoded, computed and written at a time: memory stays flat
+
+
+class Predictor:
+    """A model, its task and its tokenizer.
+
+    Args: path: a run of `minibert finetune`, or a Hugging Face folder with a task's head. settings: win over those that
+        were saved with the model. accelerator: None computes in this process alone.
+    Raises: UserError for a folder that holds no model for a task.
+    """
+
+    def __init__(
+        self, path: Path | str, settings: Mapping[str, Any] | None = None, *, accelerator: Accelerator | None = None,
+        precision: str = "fp32",
+    ) -> None:  # fmt: skip
+        path = Path(path)
+        config = load_config(path)
+        self.task = task_of(path, config, settings or {})
+        self.tokenizer = BertTokenizer.from_pretrained(path)
+        check_vocabulary(len(self.tokenizer), config, str(path))
+        limit = config.max_position_embeddings
+        if self.task.config.max_length > limit:
+            if settings and "max_length" in settings:
+                raise UserError(
+                    f"rows of {settings['max_length']} tokens are longer than the model's {limit} positions",
+                    where="--max-length", fix=f"take --max-length {limit} or less",
+                )  # fmt: skip
+            self.task = self.task.with_settings({"max_length": limit})
+        self.model: nn.Module
+        self.model, report = load_model(self.task.model_class(), path, config=config)
+        if report.fresh:
+            raise UserError(
+                f"has no head for the task {self.task.name} (not in there: {', '.join(report.fresh)})", where=str(path),
+                fix=f"minibert finetune --task {self.task.name} --model {path} ... trains one",
+            )  # fmt: skip
+        self.accelerator = accelerator
+        device = accelerator.device if accelerator else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model.to(device)
+        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(resolve_precision(precision))
+
+    def predict(self, examples: Sequence[Any], *, batch_size: int = 32) -> list[Prediction]:
+        """One prediction for each example, in order."""
+        encoded = self.task.encode(examples, self.tokenizer, gold=False)
+        outputs, _ = infer(
+            self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
+            accelerator=self.accelerator, autocast=self.autocast(),
+        )  # fmt: skip
+        return self.task.decode(examples, encoded.features, outputs)
+
+    def autocast(self) -> AbstractContextManager[Any] | None:
+        """Half precision where it was asked for."""
+        if self.dtype is None:
+            return None
+        return torch.autocast(next(self.model.parameters()).device.type, self.dtype)
+
+    def in_chunks(self, examples: Sequence[Any], *, batch_size: int) -> Iterator[list[Prediction]]:
+        """predict, so many examples at a time."""
+        for first in range(0, len(examples), CHUNK):
+            yield self.predict(examples[first : first + CHUNK], batch_size=batch_size)
+
+
+def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyTask:
+    """The task that a checkpoint was trained for: what minibert wrote into its config.json, or its architecture."""
+    tasks = find_tasks()
+    ours = config.extra.get("minibert")
+    name = ours.get("task") if isinstance(ours, dict) else None
+    if name is None:
+        wanted = [str(kind).removeprefix("Megatron") for kind in config.extra.get("architectures") or ()]
+        name = next((name for name, kind in tasks.items() if kind.model_class().__name__ in wanted), None)
+        if name is None:
+            raise UserError(
+                f"is no model for a task: its architecture is {', '.join(wanted) or 'not named'}", where=str(path),
+                fix=f"minibert finetune --task {'|'.join(tasks)} --model {path} --train FILE --out RUN makes one",
+            )  # fmt: skip
+    if name not in tasks:
+        raise UserError(f"was trained for the task {name!r}, which is not here", where=str(path))
+    kind = tasks[name]
+    saved = kind.saved_settings(config.extra)
+    resolved = resolve(kind.Config, (str(path / "config.json"), saved), ("command line", settings))
+    named = config.extra.get("id2label") or {str(i): f"LABEL_{i}" for i in range(config.num_labels)}
+    try:
+        labels = [str(named[str(i)]) for i in range(len(named))]
+    except KeyError as error:
+        raise UserError(f"id2label has no label {error}", where=str(path / "config.json")) from error
+    return kind(resolved, labels)
+
+
+def predict_file(
+    predictor: Predictor, source: Path, out: Path | None, *, output_format: str, batch_size: int, console: Console
+) -> None:
+    """Predictions for a file's records, to a file or to standard output; labels in it are not looked at."""
+    task = predictor.task
+    if output_format not in task.output_formats:
+        raise UserError(
+            f"the task {task.name} does not write {output_format!r}", where="--format",
+            fix=f"one of {', '.join(task.output_formats)}",
+        )  # fmt: skip
+    reading = task.read(source, gold=False)
+    for note in reading.notes:
+        console.say(f"{source.name}: {note}")
+    main = predictor.accelerator is None or predictor.accelerator.is_main_process
+
+    def text() -> Iterator[str]:
+        done: list[Prediction] = []
+        with console.progress("predicting", len(reading.examples) or None) as update:
+            for chunk in predictor.in_chunks(reading.examples, batch_size=batch_size):
+                done += chunk
+                update(len(done))
+                if output_format == "jsonl":  # the others may be one thing as a whole
+                    yield task.write(chunk, output_format)
+                    done = []
+        if output_format != "jsonl":
+            yield task.write(done, output_format)
+
+    if out is None or not main:
+        for piece in text():
+            if main:
+                sys.stdout.write(piece)
+        return
+
+    def fill(partial: Path) -> None:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(text())
+
+    write_whole(out, fill)
+    console.say(f"{len(reading.examples):,} predictions: {out}")
+
+
+def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, console: Console) -> dict[str, Any]:
+    """Scores of a model on a labelled file, and the task's tables on the terminal."""
+    task = predictor.task
+    reading = task.read(source, gold=True)
+    if not reading.examples:
+        raise UserError("holds nothing to measure", where=str(source))
+    task.check(reading.examples)
+    encoded = task.encode(reading.examples, predictor.tokenizer, gold=True)
+    for note in (*reading.notes, *encoded.notes):
+        console.say(f"{source.name}: {note}")
+    outputs, loss = infer(
+        predictor.model, task, encoded.features, pad_id=predictor.tokenizer.pad_token_id, batch_size=batch_size,
+        accelerator=predictor.accelerator, autocast=predictor.autocast(),
+    )  # fmt: skip
+    predictions = task.decode(reading.examples, encoded.features, outputs)
+    scores = {"loss": loss, **task.score(reading.examples, predictions)}
+    for table in task.tables(reading.examples, predictions):
+        console.grid(table.title, table.columns, table.rows)
+    return scores
+
+
+class Pipeline:
+    """A model to be called with texts; see `pipeline`."""
+
+    def __init__(self, predictor: Predictor, batch_size: int) -> None:
+        self.predictor, self.batch_size = predictor, batch_size
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """One input gives one prediction, a list gives a list, computed in batches of like length.
+
+        cls: a text, or a text and its pair. ner: a text; a list may hold lists of words too. qa: question=, context=.
+        """
+        examples = self.predictor.task.from_python(*inputs, **named)
+        predictions = self.predictor.predict(examples, batch_size=self.batch_size)
+        first = next(iter((*inputs, *named.values())))
+        return predictions[0] if isinstance(first, str | Mapping) else predictions
+
+
+def pipeline(path: str | Path, *, batch_size: int = 32, precision: str = "fp32", **settings: Any) -> Pipeline:
+    """A fine-tuned model as a function; the task is the checkpoint's.
+
+    Args: path: a run of `minibert finetune`, or a Hugging Face folder with a task's head. precision: fp32, bf16, auto.
+        settings: of the task, such as max_length or max_answer_length.
+    Raises: UserError for a folder that holds no model for a task, or an unknown setting.
+    """
+    return Pipeline(Predictor(path, settings, precision=precision), batch_size)

@@ -1,0 +1,81 @@
+"""A model's outputs for many rows, each row once, on any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from minibert.corpus.batches import Batch
+from minibert.training.loop import on_device, sum_over_processes
+
+
+class Rows(Protocol):
+    """What turns rows into batches and a model's output into each row's own; a task does."""
+
+    terms: ClassVar[tuple[str, ...]]
+
+    def batch(self, features: Sequence[Any], pad_id: int) -> Batch: ...
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any: ...
+
+    def losses(self, out: Any, batch: Batch) -> Tensor: ...
+
+    def outputs(self, out: Any, features: Sequence[Any]) -> list[Any]: ...
+
+
+def length_batches(lengths: Sequence[int], batch_size: int) -> list[np.ndarray]:
+    """Row numbers in batches of like length, the longest first: what does not fit into memory shows at once."""
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+@torch.inference_mode()
+def infer(
+    model: nn.Module,
+    rows: Rows,
+    features: Sequence[Any],
+    *,
+    pad_id: int,
+    batch_size: int,
+    accelerator: Accelerator | None = None,
+    autocast: AbstractContextManager[Any] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[list[Any], float]:
+    """Every feature's output, in order, and the loss where features have targets (NaN where not): a mean for each term.
+
+    Batches are the same for any number of processes, which take turns; every process gets all outputs.
+    Args: model: not wrapped for several devices. accelerator: None computes here alone, where the model is. stopped:
+        asked between batches; once it is true the rest is left out, and the result is of no use.
+    """
+    rank, processes = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    found: list[tuple[int, Any]] = []
+    sums = torch.zeros(2, len(rows.terms), dtype=torch.float64)  # losses, counts
+    for numbers in length_batches([len(feature.ids) for feature in features], batch_size)[rank::processes]:
+        if stopped():
+            break
+        chosen = [features[i] for i in numbers]
+        batch = on_device(rows.batch(chosen, pad_id), device)
+        with autocast or nullcontext():
+            out = rows.forward(model, batch)
+        found += zip(numbers.tolist(), rows.outputs(out, chosen), strict=True)
+        if "counts" in batch:
+            sums += torch.stack((rows.losses(out, batch), batch["counts"])).double().cpu()
+    model.train(was_training)
+    if accelerator is not None and processes > 1:
+        found = gather_object(found)
+        sums = sum_over_processes(accelerator, sums.to(device)).cpu()
+    outputs: list[Any] = [None] * len(features)
+    for number, output in found:
+        outputs[number] = output
+    losses, counts = sums
+    return outputs, float((losses / counts.clamp(min=1)).sum()) if counts.sum() else float("nan")
