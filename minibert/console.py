@@ -18,7 +18,8 @@ class Console:
         from rich.console import Console as Rich
 
         self.quiet, self.silent = quiet or silent, silent
-        self.rich = Rich(stderr=True, highlight=False, soft_wrap=True)
+        # a log file is as wide as its lines: no table is cut off there
+        self.rich = Rich(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 400)
 
     def say(self, text: str = "") -> None:
         if not self.quiet:
@@ -50,7 +51,7 @@ class Console:
         for row in rows:
             table.add_row(*map(Text, row))
         self.rich.print(title, markup=False, style="bold")
-        self.rich.print(table, width=None if self.rich.is_terminal else 400)  # a log file cuts nothing off
+        self.rich.print(table)
 
     @contextmanager
     def progress(self, label: str, total: float | None = None) -> Iterator[Update]:

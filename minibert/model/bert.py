@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from minibert.errors import UserError
 from minibert.model.draw import draw_normal, sinusoids
+from minibert.model.dropout import Dropout, dropout
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -99,7 +100,7 @@ class BertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = norm_where(config, "post")
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """input_ids (B,T), token_type_ids (B,T) or None for all 0 -> (M,D)."""
@@ -138,24 +139,28 @@ class BertSelfAttention(nn.Module):
         bias = torch.cat((self.query.bias, self.key.bias, self.value.bias))
         N, H = self.num_heads, x.shape[1] // self.num_heads
         qkv = F.linear(x, weight, bias).view(batch, -1, 3, N, H).permute(2, 0, 3, 1, 4)  # (3,B,N,T,H)
-        dropout = self.dropout if self.training else 0.0
-        # Measured on a CPU in bfloat16: the explicit form is three to four times as fast as the fused kernel.
-        if output_attentions or (qkv.device.type == "cpu" and qkv.dtype == torch.bfloat16):
-            y, weights = explicit_attention(qkv, visible, dropout)
+        rate = self.dropout if self.training else 0.0
+        if output_attentions or (qkv.device.type == "cpu" and explicit_is_faster(qkv, rate)):
+            y, weights = explicit_attention(qkv, visible, rate)
         else:
             q, k, v = qkv.unbind()
-            y, weights = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout), None
+            y, weights = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate), None
         return y.transpose(1, 2).reshape(x.shape), weights if output_attentions else None
 
 
-def explicit_attention(qkv: Tensor, visible: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
+def explicit_is_faster(qkv: Tensor, rate: float) -> bool:
+    """Measured on a CPU: the fused kernel has no dropout of its own, and in bfloat16 it is slow on short rows."""
+    return rate > 0 or (qkv.dtype == torch.bfloat16 and (qkv.shape[3] < 256 or torch.is_grad_enabled()))
+
+
+def explicit_attention(qkv: Tensor, visible: Tensor | None, rate: float) -> tuple[Tensor, Tensor]:
     """qkv (3,B,N,T,H), visible as above -> context (B,N,T,H), weights (B,N,T,T)."""
     _, B, N, T, H = qkv.shape
     q, k, v = qkv.reshape(3, B * N, T, H).unbind()
     scores = torch.bmm(q / math.sqrt(H), k.transpose(1, 2)).view(B, N, T, T)
     if visible is not None:
         scores = scores + (~visible).to(q.dtype) * torch.finfo(q.dtype).min  # finite: nothing visible gives no NaN
-    weights = F.dropout(scores.softmax(-1), dropout)
+    weights = dropout(scores.softmax(-1), rate)
     return torch.bmm(weights.view(B * N, T, T), v).view(B, N, T, H), weights
 
 
@@ -166,7 +171,7 @@ class BertSubLayerOutput(nn.Module):
         super().__init__()
         self.dense = nn.Linear(size, config.hidden_size)
         self.LayerNorm = norm_where(config, "post")
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, y: Tensor, residual: Tensor) -> Tensor:
         """y (R,size), residual (R,D) -> (R,D)."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from minibert.model.bert import ACTIVATIONS, BertConfig, BertModel, given
 from minibert.model.draw import draw_normal
+from minibert.model.dropout import Dropout
 
 IGNORED = -100  # a label that counts for nothing, as in torch's cross_entropy
 
@@ -229,7 +230,7 @@ class BertWithHead(nn.Module):
         self.config = config
         self.bert = BertModel(config, add_pooling_layer=pooler)
         rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(rate)
+        self.dropout = Dropout(rate)
 
     def linear(self, outputs: int) -> nn.Linear:
         """A head's dense layer with its initial values."""

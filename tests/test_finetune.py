@@ -1,0 +1,353 @@
+"""`minibert finetune` as a whole: choosing, resuming, seeds, freezing, and what is refused before the first step."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from minibert.checkpoint.pretrained import BertModel
+from minibert.console import Console
+from minibert.errors import UserError
+from minibert.finetune import finetune
+from minibert.model.bert import BertConfig
+from minibert.tasks import find_tasks
+from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from minibert.training import state
+
+GOOD, BAD, OTHER = "good fine great nice".split(), "bad poor awful sad".split(), "film food day talk one".split()
+Cls = find_tasks()["cls"]
+SMALL = {
+    "max_length": 16, "batch_size": 8, "lr": 1e-3, "epochs": 2.0, "precision": "fp32", "log_every": 1,
+    "dropout": 0.1, "attention_dropout": 0.1,
+}  # fmt: skip
+
+
+def make_file(path, n, seed, labels=("neg", "pos")):
+    draw = random.Random(seed)
+    rows = ["text,label"]
+    for i in range(n):
+        words = draw.choices(OTHER, k=draw.randint(1, 6))
+        words.insert(draw.randint(0, len(words)), draw.choice((BAD, GOOD)[i % 2]))
+        rows.append(f"{' '.join(words)},{labels[i % 2]}")
+    path.write_text("\n".join(rows) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *GOOD, *BAD, *OTHER], lowercase=True)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **shape)
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    return {
+        name: make_file(folder / f"{name}.csv", n, seed)
+        for name, n, seed in (("train", 45, 0), ("dev", 20, 1), ("test", 21, 2))
+    }
+
+
+def run(model, files, out, **changes):
+    resume = changes.pop("resume", False)
+    console = changes.pop("console", Console(silent=True))
+    return finetune(Cls, Cls.Config(**{**SMALL, **changes}), model, out, **files, resume=resume, console=console)
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_the_model_the_scores_and_what_was_read(model, files, tmp_path):
+    metrics = run(model, files, tmp_path / "run", epochs=6.0)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "settings.json",
+        "log.jsonl", "metrics.json", "data.json",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
+    assert {"accuracy", "f1", "macro_f1", "mcc", "loss"} <= set(metrics["dev"])
+    assert metrics["dev"]["accuracy"] > 0.9
+    lines = log_of(tmp_path / "run")
+    steps = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in steps] == list(range(1, 37))  # 45 rows in batches of 8: 6 steps, 6 epochs
+    assert set(steps[0]) >= {"step", "epoch", "loss", "lr", "grad_norm", "tokens", "tokens_per_second"}
+    assert [line["step"] for line in lines if "eval" in line] == [6, 12, 18, 24, 30, 36]
+    assert steps[-1]["epoch"] == 5
+    data = json.loads((tmp_path / "run/data.json").read_text())
+    assert data["labels"] == ["neg", "pos"]
+    assert data["train"]["examples"] == 45
+    tokens = {split: data[split]["tokens"] for split in ("train", "dev", "test")}
+    assert steps[-1]["tokens"] == 6 * (tokens["train"] + 3 * 2)  # the last batch of a pass has three fillers
+
+
+def test_the_kept_model_is_that_of_the_best_epoch(model, files, tmp_path):
+    metrics = run(model, files, tmp_path / "run", epochs=5.0, lr=3e-3, best="loss")
+    losses = [line["eval"]["loss"] for line in log_of(tmp_path / "run") if "eval" in line]
+    best = min(range(5), key=losses.__getitem__)
+    assert metrics["best_epoch"] == best + 1
+    assert metrics["dev"]["loss"] == pytest.approx(losses[best], abs=1e-6)
+
+
+def test_patience_ends_the_training(model, files, tmp_path):
+    metrics = run(model, files, tmp_path / "run", epochs=30.0, patience=2, best="accuracy", lr=3e-3)
+    values = [line["eval"]["accuracy"] for line in log_of(tmp_path / "run") if "eval" in line]
+    assert len(values) == metrics["best_epoch"] + 2 < 30
+
+
+def test_without_dev_the_last_model_is_kept(model, files, tmp_path):
+    metrics = run(model, {"train": files["train"]}, tmp_path / "run")
+    assert "dev" not in metrics
+    assert metrics["best_step"] == metrics["steps"] == 12
+
+
+def test_seeds_give_mean_deviation_and_the_best(model, files, tmp_path):
+    metrics = run(model, files, tmp_path / "run", seeds=3, epochs=3.0)
+    assert [one["seed"] for one in metrics["seeds"]] == [0, 1, 2]
+    accuracies = [one["test"]["accuracy"] for one in metrics["seeds"]]
+    assert metrics["mean"]["test"]["accuracy"] == pytest.approx(sum(accuracies) / 3)
+    best = max(metrics["seeds"], key=lambda one: one["dev"]["accuracy"])
+    assert metrics["seed"] == best["seed"]
+    assert metrics["test"] == best["test"]
+    assert (tmp_path / "run/model.safetensors").is_file()
+    assert not (tmp_path / "run/seeds/0/model.safetensors").exists()
+    assert (tmp_path / "run/seeds/2/log.jsonl").is_file()
+    alone = run(model, files, tmp_path / "alone", seed=best["seed"], epochs=3.0)
+    assert alone["test"] == best["test"]
+    ours, other = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "alone"))
+    assert all(torch.equal(ours[key], other[key]) for key in other)
+
+
+def test_accumulation_gives_the_same_losses(model, files, tmp_path):
+    curves = []
+    for micro in (0, 4, 2):
+        run(model, files, tmp_path / str(micro), micro_batch_size=micro, dropout=0.0, attention_dropout=0.0)
+        curves.append([line["loss"] for line in log_of(tmp_path / str(micro)) if "loss" in line])
+    assert curves[1] == pytest.approx(curves[0], abs=1e-5)
+    assert curves[2] == pytest.approx(curves[0], abs=1e-5)
+
+
+class EndsAt(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("ends_at", "settings"), [
+    (6, {}),  # at the end of an epoch
+    (8, {"save_every": 1}),  # in mid-epoch
+    (9, {"save_every": 1, "micro_batch_size": 4}),
+    (12, {"patience": 1}),
+])  # fmt: skip
+def test_resume_is_the_same_run_bit_for_bit(model, files, tmp_path, monkeypatch, ends_at, settings):
+    settings = {"epochs": 4.0, **settings}
+    whole = run(model, files, tmp_path / "whole", **settings)
+    real = state.save_state
+
+    def dies(folder, *rest):
+        real(folder, *rest)
+        if folder.name == f"step-{ends_at:06d}":
+            raise EndsAt
+
+    monkeypatch.setattr(state, "save_state", dies)
+    with pytest.raises(EndsAt):
+        run(model, files, tmp_path / "cut", **settings)
+    monkeypatch.undo()
+    cut = run(model, files, tmp_path / "cut", **settings, resume=True)
+    assert cut == whole
+    ours, other = (load_file(tmp_path / name / "model.safetensors") for name in ("cut", "whole"))
+    assert all(torch.equal(ours[key], other[key]) for key in other)
+    lines = [
+        [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in log_of(tmp_path / name)]
+        for name in ("cut", "whole")
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_resume_among_seeds(model, files, tmp_path, monkeypatch):
+    whole = run(model, files, tmp_path / "whole", seeds=3)
+    real = state.save_state
+    calls = []
+
+    def dies(folder, *rest):
+        real(folder, *rest)
+        calls.append(folder)
+        if len(calls) == 3:  # the first measurement of the second seed
+            raise EndsAt
+
+    monkeypatch.setattr(state, "save_state", dies)
+    with pytest.raises(EndsAt):
+        run(model, files, tmp_path / "cut", seeds=3)
+    monkeypatch.undo()
+    assert run(model, files, tmp_path / "cut", seeds=3, resume=True) == whole
+
+
+def test_the_best_checkpoint_outlives_the_newer_ones(model, files, tmp_path, monkeypatch):
+    """The best of dev is early and far behind what --keep would hold."""
+    monkeypatch.setattr(
+        Cls, "score", lambda self, examples, predictions: {"accuracy": 1.0 if next(count) == 1 else 0.5}
+    )
+    count = iter(range(1000))
+    metrics = run(model, files, tmp_path / "run", epochs=6.0, best="accuracy")
+    assert metrics["best_epoch"] == 2
+    other = run(model, files, tmp_path / "other", epochs=6.0, best="accuracy")  # no longer the second one: all equal
+    assert other["best_epoch"] == 1
+    ours, last = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "other"))
+    assert any(not torch.equal(ours[key], last[key]) for key in last)
+
+
+@pytest.mark.parametrize(("what", "frozen"), [
+    ("embeddings", ["bert.embeddings."]),
+    ("1", ["bert.embeddings.", "bert.encoder.layer.0."]),
+    ("2", ["bert.embeddings.", "bert.encoder.layer."]),
+])  # fmt: skip
+def test_what_is_frozen_stays(model, files, tmp_path, what, frozen):
+    run(model, files, tmp_path / "run", freeze=what)
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "run/model.safetensors")
+    for name, weight in after.items():
+        same = name.removeprefix("bert.") in before and torch.equal(weight, before[name.removeprefix("bert.")])
+        # key biases have no gradient: softmax does not see them
+        assert same == name.startswith(tuple(frozen)) or name.endswith("key.bias"), name
+
+
+def test_a_head_for_other_labels_starts_fresh_and_is_named(model, files, tmp_path, capsys):
+    run(model, {"train": files["train"], "dev": files["dev"]}, tmp_path / "first", epochs=4.0)
+    capsys.readouterr()
+    same = run(tmp_path / "first", files, tmp_path / "same", console=Console(), epochs=1.0, lr=1e-9)
+    said = capsys.readouterr().err
+    assert "start fresh" not in said
+    assert same["dev"]["accuracy"] > 0.7  # it goes on from the head that was learnt
+    others = {
+        name: make_file(tmp_path / f"{name}.csv", 20, 0, labels=("down", "up")) for name in ("train", "dev")
+    }  # fmt: skip
+    run(tmp_path / "first", others, tmp_path / "second", console=Console())
+    said = capsys.readouterr().err
+    assert "start fresh: classifier.weight, classifier.bias" in said
+
+
+def test_scratch_takes_nothing_but_the_shape(model, files, tmp_path):
+    run(model, files, tmp_path / "run", scratch=True, lr=1e-12)
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "run/model.safetensors")
+    words = "embeddings.word_embeddings.weight"
+    assert after[f"bert.{words}"].shape == before[words].shape
+    assert (after[f"bert.{words}"] - before[words]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts", "message"),
+    [
+        ({"best": "acuracy"}, ("train", "dev"), r"--best: there is no metric 'acuracy'\n  fix: one of accuracy, "),
+        ({"best": "loss"}, ("train",), "--best: needs a dev set"),
+        ({"patience": 1}, ("train",), "--patience: needs a dev set"),
+        ({"seeds": 2}, ("train",), "--seeds: needs a dev set"),
+        ({"max_length": 33}, ("train", "dev"), "--max-length: rows of 33 tokens are longer than the model's 32"),
+        ({"freeze": "3"}, ("train", "dev"), "--freeze 3: the model has 2 layers"),
+    ],
+)
+def test_refused_before_the_first_step(model, files, tmp_path, changes, parts, message):
+    with pytest.raises(UserError, match=message):
+        run(model, {name: files[name] for name in parts}, tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unseen_label_is_refused_with_its_place(model, files, tmp_path):
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\ngood,pos\nfine,neutral\n", "utf-8")
+    with pytest.raises(UserError, match=r"dev.csv:3: .*neutral"):
+        run(model, {**files, "dev": dev}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_nan_weights_are_refused(model, files, tmp_path):
+    broken = BertModel.from_pretrained(model)
+    with torch.no_grad():
+        broken.embeddings.LayerNorm.weight[3] = float("nan")
+    broken.save_pretrained(tmp_path / "broken")
+    BertTokenizer.from_pretrained(model).save_pretrained(tmp_path / "broken")
+    with pytest.raises(UserError, match="1 weights are not finite"):
+        run(tmp_path / "broken", files, tmp_path / "run")
+
+
+def test_dry_run_reads_and_writes_nothing(model, files, tmp_path):
+    facts = finetune(
+        Cls, Cls.Config(**SMALL), model, tmp_path / "run", **files, dry_run=True, console=Console(silent=True)
+    )
+    assert facts["train"]["examples"] == 45
+    assert not (tmp_path / "run").exists()
+
+
+def command(*words):
+    return [sys.executable, "-m", "minibert", *map(str, words)]
+
+
+def test_sigterm_saves_and_resume_ends_the_same(model, files, tmp_path):
+    flags = ["--max-length", 16, "--batch-size", 8, "--lr", 1e-3, "--precision", "fp32", "--epochs", 40, "--recipe"]
+    recipe = tmp_path / "empty.toml"
+    recipe.write_text("epochs = 3\n")
+    words = ["finetune", "--task", "cls", "--model", model, "--train", files["train"], "--dev", files["dev"]]
+    whole = subprocess.run(command(*words, "--out", tmp_path / "whole", *flags, recipe), capture_output=True, text=True)
+    assert whole.returncode == 0, whole.stderr
+    with subprocess.Popen(
+        command(*words, "--out", tmp_path / "cut", *flags, recipe), stderr=subprocess.PIPE, text=True
+    ) as process:
+        log = tmp_path / "cut/log.jsonl"
+        end = time.monotonic() + 60
+        while not (log.is_file() and '"step": 10,' in log.read_text()) and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGTERM)
+        said = process.stderr.read()
+        assert process.wait(30) == 143, said
+    assert f"minibert finetune --out {tmp_path / 'cut'} --resume" in said
+    done = subprocess.run(command("finetune", "--out", tmp_path / "cut", "--resume"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "cut")]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [5, 1, 4])
+def test_two_processes_give_the_same_scores_and_predictions(model, files, tmp_path, rows):
+    """Uneven last batches, fewer records than processes."""
+    few = make_file(tmp_path / "few.csv", rows, 7)
+    words = [
+        "finetune", "--task", "cls", "--model", model, "--train", files["train"], "--dev", few, "--max-length", 16,
+        "--batch-size", 8, "--lr", 1e-3, "--precision", "fp32", "--dropout", 0, "--attention-dropout", 0, "--epochs", 2,
+    ]  # fmt: skip
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port()]
+    for name, start in (("one", [sys.executable]), ("two", launch)):
+        for rest in (
+            [*words, "--out", tmp_path / name],
+            ["predict", "--model", tmp_path / "one", few, "--out", tmp_path / f"{name}.jsonl", "--batch-size", 2],
+            ["evaluate", "--model", tmp_path / "one", few, "--out", tmp_path / f"{name}.json", "--batch-size", 2],
+        ):
+            environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+            done = subprocess.run(
+                [*map(str, start), "-m", "minibert", *map(str, rest)], capture_output=True, text=True, env=environment
+            )
+            assert done.returncode == 0, done.stderr
+    one, two = ((tmp_path / f"{name}.jsonl").read_text("utf-8") for name in ("one", "two"))
+    assert one == two
+    assert len(one.splitlines()) == rows
+    scores = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two")]
+    assert scores[1] == pytest.approx(scores[0], abs=1e-12)
+    trained = [json.loads((tmp_path / name / "metrics.json").read_text())["dev"] for name in ("one", "two")]
+    assert trained[1] == pytest.approx(trained[0], abs=1e-4)
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
