@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,13 @@ class Predictor:
         self.model.to(device)
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(resolve_precision(precision))
 
-    def predict(self, examples: Sequence[Any], *, batch_size: int = 32) -> list[Prediction]:
-        """One prediction for each example, in order."""
+    def predict(
+        self, examples: Sequence[Any], *, batch_size: int = 32, note: Callable[[str], None] = lambda text: None
+    ) -> list[Prediction]:
+        """One prediction for each example, in order. note: is told, for one, how many texts were cut."""
         encoded = self.task.encode(examples, self.tokenizer, gold=False)
+        for text in encoded.notes:
+            note(text)
         outputs, _ = infer(
             self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
             accelerator=self.accelerator, autocast=self.autocast(),
@@ -80,11 +84,6 @@ class Predictor:
         if self.dtype is None:
             return None
         return torch.autocast(next(self.model.parameters()).device.type, self.dtype)
-
-    def in_chunks(self, examples: Sequence[Any], *, batch_size: int) -> Iterator[list[Prediction]]:
-        """predict, so many examples at a time."""
-        for first in range(0, len(examples), CHUNK):
-            yield self.predict(examples[first : first + CHUNK], batch_size=batch_size)
 
 
 def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyTask:
@@ -124,19 +123,25 @@ def predict_file(
             fix=f"one of {', '.join(task.output_formats)}",
         )  # fmt: skip
     reading = task.read(source, gold=False)
+    name = "standard input" if source.name == "stdin" else source.name
+
+    def say(note: str) -> None:
+        console.say(f"{name}: {note}")
+
     for note in reading.notes:
-        console.say(f"{source.name}: {note}")
+        say(note)
     main = predictor.accelerator is None or predictor.accelerator.is_main_process
 
     def text() -> Iterator[str]:
         done: list[Prediction] = []
         with console.progress("predicting", len(reading.examples) or None) as update:
-            for chunk in predictor.in_chunks(reading.examples, batch_size=batch_size):
-                done += chunk
-                update(len(done))
-                if output_format == "jsonl":  # the others may be one thing as a whole
+            for first in range(0, len(reading.examples), CHUNK):
+                chunk = predictor.predict(reading.examples[first : first + CHUNK], batch_size=batch_size, note=say)
+                update(first + len(chunk))
+                if output_format == "jsonl":
                     yield task.write(chunk, output_format)
-                    done = []
+                else:  # the others may be one thing as a whole
+                    done += chunk
         if output_format != "jsonl":
             yield task.write(done, output_format)
 

