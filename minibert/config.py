@@ -256,11 +256,12 @@ def resolve(config: type[T], *layers: tuple[str, Mapping[str, Any]]) -> T:
     """
     values: dict[str, Any] = {}
     known = known_fields(config)
+    stage = "pretrain" if config is PretrainConfig else "finetune"
     for where, layer in layers:
         for name in layer:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                fix = f"did you mean {near[0]!r}?" if near else "`minibert pretrain --help` names them all"
+                fix = f"did you mean {near[0]!r}?" if near else f"`minibert {stage} --help` names them all"
                 raise UserError(f"unknown setting {name!r}", where=where, fix=fix)
         if any(layer.get(name) is not None for name in LENGTHS):
             values = {name: value for name, value in values.items() if name not in LENGTHS}

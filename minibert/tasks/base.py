@@ -254,6 +254,15 @@ class Task(ABC, Generic[E, C]):
         return {f.name: getattr(self.config, f.name) for f in own if getattr(self.config, f.name) != f.default}
 
 
+def refuse_foreign(kind: type[Task[Any, Any]], settings: Mapping[str, Any]) -> None:
+    """Raises UserError for settings that this task does not have, such as those of another task."""
+    own = {f.name for f in fields(kind.Config)}
+    foreign = [name for name in settings if name not in own]
+    if foreign:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise UserError(f"the task {kind.name} has no setting {', '.join(foreign)}", where=flags, fix="leave it out")
+
+
 def input_format(path: Path, config: FinetuneConfig, formats: Mapping[str, str]) -> str:
     """The format of an input file: what the user said, or what its name says.
 

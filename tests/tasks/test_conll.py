@@ -38,6 +38,7 @@ TWO = [(1, ["EU", "rejects"], ["B-ORG", "O"]), (4, ["Peter"], ["B-PER"])]
         "EU\tB-ORG\nrejects O\n\t\t\nPeter   B-PER\n",  # mixed
         "EU\tB-ORG\r\nrejects\tO\r\n\r\nPeter\tB-PER\r\n",
         "EU\tB-ORG\rrejects\tO\r\rPeter\tB-PER\r",
+        "EU\tB-ORG \nrejects\t O\n\nPeter\tB-PER\n",
         "\ufeffEU B-ORG\nrejects O\n\nPeter B-PER\n",
         "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n",
         "EU B-ORG\nrejects O\n-DOCSTART- O\nPeter B-PER\n",  # the mark ends a sentence too
@@ -76,6 +77,8 @@ def test_hash_signs_are_words_and_comments_are_not(tmp_path):
     assert [tokens for _, tokens, _ in found] == [["#", "#yes", "no", "#"], ["#"]]
     assert notes == ['comments (lines that begin with "# ") passed over: 2']
     assert read(tmp_path, text, gold=False) == ([(3, ["#", "#yes", "no", "#"], None), (8, ["#"], None)], notes)
+    assert read(tmp_path, "# NN B-NP O\nyes NN B-NP O\n")[0] == [(1, ["#", "yes"], ["O", "O"])]
+    assert read(tmp_path, "EU a b\n# c d\n", gold=False)[0] == [(1, ["EU", "#"], None)]  # inside a sentence: a word
     assert read(tmp_path, "#\tO\n# x y\tO\n")[0] == [(1, ["#", "# x y"], ["O", "O"])]
 
 

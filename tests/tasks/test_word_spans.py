@@ -1,5 +1,7 @@
 """Words of texts, and entities on them."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,10 +46,12 @@ def test_words_are_those_of_bert_and_stand_where_they_are_said_to(text):
     assert all(len(pieces) == 1 for pieces in cleaned)
     spans = FINDER.spans(text)
     assert all(0 <= a < b <= len(text) for a, b in spans)
-    assert all(b <= c for (_, b), (c, _) in zip(spans, spans[1:], strict=False))
+    assert all(b <= c for (_, b), (c, _) in pairwise(spans))
 
 
-TEXT = "Mary Jones left Paris-Nord today"  # Mary 0-4, Jones 5-10, left 11-15, Paris 16-21, - 21, Nord 22-26, today 27-32
+TEXT = (
+    "Mary Jones left Paris-Nord today"  # Mary 0-4, Jones 5-10, left 11-15, Paris 16-21, - 21, Nord 22-26, today 27-32
+)
 SPANS = FINDER.spans(TEXT)
 
 
@@ -78,6 +82,7 @@ def test_entities_that_overlap():
     found = fit(("LOC", 5, 10), ("PER", 0, 10))
     assert found.tags[:3] == ["B-PER", "I-PER", "O"]
     assert found.left_out == [(Entity("LOC", 5, 10), "overlaps another one")]
+    assert fit(("X", 0, 4), ("PER", 0, 10)).tags[:2] == ["B-PER", "I-PER"]
     # one that fits goes before one that has to be moved
     found = fit(("PER", 1, 10), ("LOC", 5, 10))
     assert found.tags[:2] == ["O", "B-LOC"]

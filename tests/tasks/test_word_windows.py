@@ -1,5 +1,7 @@
 """Sentences to rows."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,9 +41,9 @@ def test_windows_hold_every_word_and_go_on(lengths, room, overlap):
     assert windows[0][0] == 0
     assert windows[-1][1] == len(lengths)
     assert all(ends[b] - ends[a] <= room for a, b in windows)
-    for (a, b), (c, d) in zip(windows, windows[1:], strict=False):
+    for (a, b), (c, d) in pairwise(windows):
         assert a < c <= b < d
-    for (_, b), (c, _) in zip(windows[:-1], windows[1:-1], strict=False):
+    for (_, b), (c, _) in pairwise(windows[:-1]):
         assert ends[b] - ends[c] <= overlap
     if sum(lengths) <= room:
         assert windows == [(0, len(lengths))]
@@ -92,10 +94,12 @@ def test_words_of_nothing_and_words_without_end():
     ]
     assert [f.extra.tolist() for f in features] == [[1, 2, 3], [1], [1]]
     assert rows.notes() == [
-        "sentences of more than 6 tokens, cut into 3 windows with an overlap of 2 (a step of 4), each word answered "
-        "where it has most context: 1",
+        (
+            "sentences of more than 6 tokens, cut into 3 windows with an overlap of 2 (a step of 4), each word "
+            "answered where it has most context: 1"
+        ),
         "words of more than 6 tokens, of which the first are read: 1",
-        "words without a token in the vocabulary's writing, read as [UNK]: 3",
+        "words of which the tokenizer leaves nothing, read as [UNK]: 3",
     ]
 
 
