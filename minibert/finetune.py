@@ -32,7 +32,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import state
 from minibert.training.best import Best
 from minibert.training.devices import Stop, make_accelerator
-from minibert.training.inference import infer
+from minibert.training.inference import in_float32, infer
 from minibert.training.loop import train_steps
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
@@ -220,7 +220,7 @@ class Run:
         """
         part, accelerator = self.parts[name], self.accelerator
         outputs, loss = infer(
-            model, task, part.features, pad_id=self.tokenizer.pad_token_id,
+            in_float32(model), task, part.features, pad_id=self.tokenizer.pad_token_id,
             batch_size=self.config.micro_batch_size or self.config.batch_size, accelerator=accelerator,
             stopped=lambda: bool(stop.signal),
         )  # fmt: skip

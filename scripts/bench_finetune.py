@@ -94,9 +94,9 @@ class DataSet:
         batches = order[: len(order) // size * size].reshape(-1, size)
         by_length = batches[np.argsort(lengths[batches].max(1), kind="stable")]
         places = (np.arange(args.steps) + 0.5) * len(by_length) / args.steps
-        timed = np.random.default_rng(0).permutation(by_length[places.astype(int)])
+        counted = np.random.default_rng(0).permutation(by_length[places.astype(int)])
         warm = [-1, *[len(by_length) // 2] * (args.skip - 1)]
-        return np.concatenate([by_length[warm], timed])
+        return np.concatenate([by_length[warm], counted])
 
     # ---- training
 

@@ -92,6 +92,18 @@ def make_text(num_documents: int, *, sentences: int = 8, seed: int = 0, chinese:
 
 
 @pytest.fixture
+def case(shared: Path) -> Callable[[str], tuple[Path, dict[str, str]]]:
+    """A shared case by its id: (its folder, what its expected.txt says by key)."""
+
+    def find(name: str) -> tuple[Path, dict[str, str]]:
+        folder = shared / "cases" / name
+        lines = (folder / "expected.txt").read_text("utf-8").split("\n")
+        return folder, dict(line.split(": ", 1) for line in lines if ": " in line and not line.startswith("#"))
+
+    return find
+
+
+@pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """A text file of 40 documents of 8 sentences."""
     path = tmp_path / "corpus.txt"
@@ -112,9 +124,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session")
 def checkpoint_for() -> Callable[..., Path]:
-    """A small random BERT in a folder, with a vocabulary that covers a text."""
+    """A small random BERT in a folder, with a vocabulary that covers a text, or consists of `tokens`."""
 
-    def make(text: str, folder: Path, **changes: Any) -> Path:
+    def make(text: str, folder: Path, tokens: list[str] | None = None, **changes: Any) -> Path:
         import torch
 
         from minibert.checkpoint.pretrained import BertModel
@@ -122,8 +134,9 @@ def checkpoint_for() -> Callable[..., Path]:
         from minibert.tokenization.tokenizer import BertTokenizer
         from minibert.tokenization.vocabulary import train_vocabulary
 
-        vocabulary = train_vocabulary(lambda: iter(text.splitlines()), size=400, lowercase=True)
-        tokenizer = BertTokenizer.from_tokens(vocabulary.tokens, lowercase=True)
+        if tokens is None:
+            tokens = train_vocabulary(lambda: iter(text.splitlines()), size=400, lowercase=True).tokens
+        tokenizer = BertTokenizer.from_tokens(tokens, lowercase=True)
         shape = {
             "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
             "max_position_embeddings": 64,

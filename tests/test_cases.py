@@ -2,9 +2,9 @@
 
 Right answers come from each case's expected.txt, or are worked out from its files here. The same behaviours are tested
 elsewhere with small inputs of our own; these tests run only where the folder of cases lies beside the checkout.
-Left to the issue that brings fine-tuning: the .csv, .conll and SQuAD files of A01, A02 and A10, and B01's rows as
-training examples of a classifier. Left to other tests: D03's two processes (test_pretrain.py), D07's crash in the
-middle of saving (training/test_state.py).
+Fine-tuning's cases, and the sides of A01, A02, A05, A10, B01, D01 and D07 that are its own, are in
+test_cases_finetune.py. Left to other tests: D03's two processes (test_pretrain.py), D07's crash in the middle of saving
+(training/test_state.py).
 """
 
 import csv
@@ -51,18 +51,6 @@ SMALL = {
     "workers": 1,
 }  # fmt: skip
 MODEL = "model.safetensors"
-
-
-@pytest.fixture
-def case(shared):
-    """A case by its id: (its folder, what its expected.txt says by key)."""
-
-    def find(name):
-        folder = shared / "cases" / name
-        lines = (folder / "expected.txt").read_text("utf-8").split("\n")
-        return folder, dict(line.split(": ", 1) for line in lines if ": " in line and not line.startswith("#"))
-
-    return find
 
 
 def documents(*files, **settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from minibert.corpus.batches import Batch
 from minibert.training.loop import on_device, sum_over_processes
+
+CPU_TOKENS = 2048  # in a batch on a CPU: what larger ones compute with leaves the cache
 
 
 class Rows(Protocol):
@@ -30,10 +33,27 @@ class Rows(Protocol):
     def outputs(self, out: Any, features: Sequence[Any]) -> list[Any]: ...
 
 
-def length_batches(lengths: Sequence[int], batch_size: int) -> list[np.ndarray]:
-    """Row numbers in batches of like length, the longest first: what does not fit into memory shows at once."""
+def length_batches(lengths: Sequence[int], batch_size: int, most_tokens: int | None = None) -> list[np.ndarray]:
+    """Row numbers in batches of like length, the longest first: what does not fit into memory shows at once.
+
+    Args: batch_size: most rows in a batch. most_tokens: most tokens in one, padding included; a row always fits.
+    """
     order = np.argsort(-np.asarray(lengths), kind="stable")
-    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    batches = []
+    first = 0
+    while first < len(order):
+        longest = int(lengths[order[first]])
+        rows = batch_size if most_tokens is None else max(1, min(batch_size, most_tokens // max(longest, 1)))
+        batches.append(order[first : first + rows])
+        first += rows
+    return batches
+
+
+def in_float32(model: nn.Module) -> nn.Module:
+    """The same weights without the autocast that accelerate's prepare has put round a model's forward."""
+    plain = copy.copy(model)
+    vars(plain).pop("forward", None)
+    return plain
 
 
 @torch.inference_mode()
@@ -60,7 +80,9 @@ def infer(
     model.eval()
     found: list[tuple[int, Any]] = []
     sums = torch.zeros(2, len(rows.terms), dtype=torch.float64)  # losses, counts
-    for numbers in length_batches([len(feature.ids) for feature in features], batch_size)[rank::processes]:
+    lengths = [len(feature.ids) for feature in features]
+    most_tokens = CPU_TOKENS if device.type == "cpu" else None
+    for numbers in length_batches(lengths, batch_size, most_tokens)[rank::processes]:
         if stopped():
             break
         chosen = [features[i] for i in numbers]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minibert.training.inference import infer, length_batches
+from minibert.training.inference import in_float32, infer, length_batches
 
 
 @dataclass
@@ -85,6 +85,28 @@ def test_ends_early_when_told(model):
     asked = iter([False, True])
     outputs, _ = infer(model, Sums(), rows_of([3, 2, 1]), pad_id=0, batch_size=1, stopped=lambda: next(asked))
     assert outputs == [3, None, None]
+
+
+def test_a_batch_holds_so_many_tokens_at_most():
+    lengths = [100, 90, 40, 30, 30, 5, 5, 5, 300]
+    batches = length_batches(lengths, 3, most_tokens=120)
+    assert [batch.tolist() for batch in batches] == [[8], [0], [1], [2, 3, 4], [5, 6, 7]]
+
+
+def test_float32_whatever_prepare_has_done_to_the_model():
+    """accelerate puts autocast round a model's forward; the copy shares the weights and has none."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+    model = nn.Linear(4, 4)
+    prepared = Accelerator(mixed_precision="bf16", cpu=True).prepare(model)
+    AcceleratorState._reset_state(True)
+    x = torch.randn(2, 4)
+    plain = in_float32(prepared)
+    assert plain.weight is model.weight
+    assert torch.equal(plain(x), nn.functional.linear(x, model.weight, model.bias))
+    assert not torch.equal(prepared(x), plain(x))
 
 
 def test_batches_do_not_depend_on_who_computes_them():
