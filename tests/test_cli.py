@@ -31,14 +31,58 @@ def refused(done, *said):
 
 def test_version_and_help():
     assert run("--version").stdout.startswith("minibert")
-    for command in ("pretrain", "vocab", "fill-mask", "recipes"):
+    for command in ("pretrain", "finetune", "predict", "evaluate", "vocab", "fill-mask", "tasks", "recipes"):
         assert "Usage" in run(command, "--help").stdout
 
 
 def test_recipes_are_listed_and_shown():
     assert "mini-zh" in run("recipes").stdout
     assert "# Expected:" in run("recipes", "mini-zh").stdout
+    assert "# Expected:" in run("recipes", "ner-zh").stdout
     refused(run("recipes", "miny"), "miny", "mini")
+
+
+def test_tasks_are_listed():
+    shown = run("tasks").stdout
+    assert [line.split()[0] for line in shown.splitlines()] == ["cls", "ner", "qa"]
+    assert "csv" in shown
+
+
+def test_every_option_of_finetune_has_a_sentence():
+    shown = run("finetune", "--help").stdout
+    for name in (
+        "--task --model --train --dev --test --out --recipe --resume --show-config --dry-run --quiet --text-column "
+        "--pair-column --label-column --id-column --no-header --delimiter --multi-label --regression --class-weights "
+        "--labels --scheme --format --stride --max-answer-length --n-best --null-threshold --max-length --batch-size "
+        "--micro-batch-size --epochs --lr --warmup --patience --best --seed --seeds --freeze --encoding --precision"
+    ).split():
+        assert name in shown, name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--task", "tagging"], ["--task: there is no task 'tagging'", "cls, ner, qa"]),
+        ([], ["--task: no task was named", "cls, ner, qa"]),
+        (["--task", "cls", "--stride", "3"], ["--stride: the task cls has no setting stride"]),
+        (["--task", "cls"], ["--model: no model was named"]),
+        (["--task", "cls", "--model", "nowhere", "--train", "x.csv"], ["there is no such file or folder", "nowhere"]),
+        (["--task", "cls", "--model", "."], ["--train: no train was named"]),
+        (["--task", "cls", "--model", ".", "--train", "."], ["is a folder; a file is needed"]),
+        (["--task", "cls", "--epochs", "0"], ["epochs is 0.0"]),
+        (["--task", "cls", "--recipe", "clz"], ["there is no recipe 'clz'", "did you mean 'cls'"]),
+        (["--task", "cls", "--batch-size", "6", "--micro-batch-size", "4"], ["batch_size (6) is not a multiple"]),
+        (["--task", "cls", "--freeze", "all"], ["freeze is 'all'"]),
+    ],
+)
+def test_finetune_refuses_in_one_message(words, said, tmp_path):
+    refused(run("finetune", *words, "--out", "run", cwd=tmp_path), *said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_task_are_shown(tmp_path):
+    shown = json.loads(run("finetune", "--task", "qa", "--recipe", "qa-zh", "--lr", "0.1", "--show-config").stdout)
+    assert (shown["settings"]["lr"], shown["settings"]["epochs"], shown["settings"]["stride"]) == (0.1, 6.0, 128)
 
 
 def test_every_option_of_pretrain_has_a_sentence():

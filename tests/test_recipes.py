@@ -12,9 +12,14 @@ import pytest
 
 from minibert.config import PretrainConfig, list_recipes, load_recipe, recipes_folder, resolve
 from minibert.console import Console
+from minibert.finetune import finetune
 from minibert.pretrain import pretrain
+from minibert.tasks import find_tasks
 
 NAMES = list(list_recipes("pretrain"))
+TASKS = find_tasks()
+FOR_TASKS = list(list_recipes("finetune"))
+ALL = [("pretrain", name) for name in NAMES] + [("finetune", name) for name in FOR_TASKS]
 PUBLISHED = {
     "tiny": (2, 128, 2), "mini": (4, 256, 4), "small": (4, 512, 8), "medium": (8, 512, 8), "base": (12, 768, 12),
     "large": (24, 1024, 16),
@@ -30,11 +35,12 @@ def test_the_named_recipes_are_there():
     assert set(sized) | {"base-paper", "continue", "cpu-budget", "gpu-day"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_recipe_begins_with_purpose_result_hardware_and_command(name):
-    text = (recipes_folder() / "pretrain" / f"{name}.toml").read_text("utf-8")
+@pytest.mark.parametrize(("stage", "name"), ALL)
+def test_recipe_begins_with_purpose_result_hardware_and_command(stage, name):
+    text = (recipes_folder() / stage / f"{name}.toml").read_text("utf-8")
     for word in ("# Purpose:", "# Expected:", "# Hardware:", "# Command:"):
         assert word in text
+    assert f"minibert {stage} " in text
     assert f"--recipe {name} " in text
     assert tomllib.loads(text)["description"]
 
@@ -62,4 +68,29 @@ def test_recipe_takes_two_steps(name, corpus, tmp_path):
     losses = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     assert next(line["step"] for line in losses if "loss" in line) == 1
     assert all(math.isfinite(line["loss"]) for line in losses if "loss" in line)
+    assert (tmp_path / "run/model.safetensors").is_file()
+
+
+def test_every_task_has_a_recipe_and_a_chinese_one():
+    assert {name + suffix for name in TASKS for suffix in ("", "-zh")} <= set(FOR_TASKS)
+
+
+def test_names_are_of_one_stage_only():
+    assert not set(NAMES) & set(FOR_TASKS)
+
+
+@pytest.mark.parametrize("name", FOR_TASKS)
+def test_recipe_for_a_task_takes_two_steps(name, tmp_path, checkpoint_for):
+    kind = TASKS[name.split("-")[0]]
+    demo = kind.demo(tmp_path)
+    model = checkpoint_for(demo.read_text("utf-8"), tmp_path / "model", hidden_size=32, num_hidden_layers=1)
+    layers = [load_recipe(name, "finetune"), ("test", {"max_length": 48, "batch_size": 8, "epochs": 1.0})]
+    if "stride" in layers[0][1]:
+        layers[1][1]["stride"] = 8
+    config = resolve(kind.Config, *layers)
+    finetune(kind, config, model, tmp_path / "run", train=demo, dev=demo, console=Console(silent=True))
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert len(losses) == 2
+    assert all(math.isfinite(loss) for loss in losses)
     assert (tmp_path / "run/model.safetensors").is_file()

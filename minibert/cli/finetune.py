@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from minibert.cli.task_options import TaskCommand
-from minibert.config import list_recipes, load_recipe, resolve
+from minibert.config import load_recipe, resolve
 from minibert.errors import UserError
 
 FILES = ("model", "train", "dev", "test")
@@ -23,9 +23,7 @@ FILES = ("model", "train", "dev", "test")
 @click.option("--dev", type=click.Path(path_type=Path), help="Labelled file that chooses the epoch that is kept.")
 @click.option("--test", type=click.Path(path_type=Path), help="Labelled file that is measured once, at the end.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
-@click.option(
-    "--recipe", help="Preset: a name of `minibert recipes`, a TOML file or settings.json [default: the task's]."
-)
+@click.option("--recipe", help="Preset: a name of `minibert recipes`, a TOML file or settings.json; options win.")
 @click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out, exactly as if it had not ended.")
 @click.option("--show-config", is_flag=True, help="Print the settings that would be used, as JSON, and end.")
 @click.option("--dry-run", is_flag=True, help="Read the data, print its summary, and end before the first step.")
@@ -36,7 +34,8 @@ def finetune(
 ) -> None:  # fmt: skip
     """Learn a task from a labelled file: classify texts, tag words, answer questions.
 
-    The options that begin with a task's name are its own. Defaults fit BERT-base; the recipes name what fits others.
+    Options whose help begins with a task's name are that task's own. Defaults are those of BERT's paper; the recipes
+    fit small models.
     """
     from minibert import run_folder
     from minibert.tasks import find_tasks
@@ -71,8 +70,8 @@ def finetune(
         assert out is not None
         config, _ = run_folder.resumed_settings(kind.Config, out, flags)
     else:
-        preset = recipe or (task if task in list_recipes("finetune") else None)
-        config = resolve(kind.Config, load_recipe(preset, "finetune") if preset else ("", {}), ("command line", flags))
+        layers = [load_recipe(recipe, "finetune")] if recipe else []
+        config = resolve(kind.Config, *layers, ("command line", flags))
     if show_config:
         click.echo(json.dumps({"settings": asdict(config)}, indent=1))
         return

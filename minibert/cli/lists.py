@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 import click
 
 from minibert.config import list_recipes, load_recipe
+from minibert.errors import UserError
 
 STAGES = ("pretrain", "finetune")
 
@@ -17,7 +19,12 @@ def recipes(name: str | None) -> None:
     """List the recipes; with a NAME show that one: purpose, result and time to expect, settings."""
     found = {stage: list_recipes(stage) for stage in STAGES}
     if name is not None:
-        stage = next((stage for stage in STAGES if name in found[stage]), STAGES[0])
+        stage = next((stage for stage in STAGES if name in found[stage]), None)
+        if stage is None:
+            known = [recipe for stage in STAGES for recipe in found[stage]]
+            near = difflib.get_close_matches(name, known, n=1)
+            fix = f"did you mean {near[0]!r}?" if near else "`minibert recipes` lists them"
+            raise UserError(f"there is no recipe {name!r}", where="NAME", fix=fix)
         place, _ = load_recipe(name, stage)
         click.echo(Path(place).read_text("utf-8").rstrip())
         return
