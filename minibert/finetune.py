@@ -23,9 +23,10 @@ from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkp
 from minibert.config import FinetuneConfig
 from minibert.console import Console
 from minibert.corpus.batches import Cursor, StepBatches, load_steps
+from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
-from minibert.run_folder import held, is_finished, load_metrics, publish, save_settings
+from minibert.run_folder import held, is_finished, load_metrics, load_settings, publish, save_settings
 from minibert.tasks.base import Feature, Prediction, Scores
 from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_parts, show_data
 from minibert.tokenization.tokenizer import BertTokenizer
@@ -88,9 +89,12 @@ def finetune(
         show_data(task, parts, facts, console)
         if dry_run:
             return facts
+        data = fingerprint([part.path for part in parts.values()])
+        if resume:
+            check_same_data(out, data)
         if main:
             if not resume:
-                places = {"task": kind.name, "model": model, "train": train, "dev": dev, "test": test}
+                places = {"task": kind.name, "model": model, "train": train, "dev": dev, "test": test, "data": data}
                 save_settings(out, "finetune", config, places)
             write_json(out / "data.json", facts)
         run = Run(accelerator, task, tokenizer, shape, model, parts, out, console)
@@ -125,6 +129,15 @@ def check_model(model: Path, tokenizer: BertTokenizer, config: FinetuneConfig) -
     if config.freeze.isdecimal() and int(config.freeze) > shape.num_hidden_layers:
         raise UserError(f"--freeze {config.freeze}: the model has {shape.num_hidden_layers} layers", where="--freeze")
     return shape
+
+
+def check_same_data(out: Path, data: str) -> None:
+    """Refuse to go on with files whose content has changed. data: their fingerprint."""
+    if load_settings(out).get("data") != data:
+        raise UserError(
+            "the labelled files are not those that this run was started with", where=str(out),
+            fix="bring the old ones back, or start anew with another --out",
+        )  # fmt: skip
 
 
 # ---- the training
@@ -310,6 +323,7 @@ class Training:
         return load_steps(
             self.stream, collator, Cursor.from_state(self.place["cursor"]), rank=self.accelerator.process_index,
             micro_batch_size=run.config.micro_batch_size or run.config.batch_size // processes, processes=processes,
+            pin_memory=self.accelerator.device.type == "cuda",
         )  # fmt: skip
 
     def measure(self) -> None:

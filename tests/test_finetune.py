@@ -193,6 +193,33 @@ def test_resume_among_seeds(model, files, tmp_path, monkeypatch):
     assert run(model, files, tmp_path / "cut", seeds=3, resume=True) == whole
 
 
+def test_resume_with_other_files_is_refused(model, files, tmp_path, monkeypatch):
+    mine = {name: tmp_path / path.name for name, path in files.items()}
+    for name, path in files.items():
+        mine[name].write_bytes(path.read_bytes())
+    real = state.save_state
+
+    def dies(folder, *rest):
+        real(folder, *rest)
+        raise EndsAt
+
+    monkeypatch.setattr(state, "save_state", dies)
+    with pytest.raises(EndsAt):
+        run(model, mine, tmp_path / "run")
+    monkeypatch.undo()
+    make_file(mine["train"], 45, 9)
+    with pytest.raises(UserError, match="the labelled files are not those that this run was started with"):
+        run(model, mine, tmp_path / "run", resume=True)
+    mine["train"].write_bytes(files["train"].read_bytes())
+    assert run(model, mine, tmp_path / "run", resume=True)["dev"]
+
+
+def test_class_weights_count_in_every_loss(model, files, tmp_path):
+    metrics = run(model, files, tmp_path / "run", class_weights="balanced", best="loss")
+    losses = [line["eval"]["loss"] for line in log_of(tmp_path / "run") if "eval" in line]
+    assert metrics["dev"]["loss"] == pytest.approx(min(losses), abs=1e-6)
+
+
 def test_the_best_checkpoint_outlives_the_newer_ones(model, files, tmp_path, monkeypatch):
     """The best of dev is early and far behind what --keep would hold."""
     monkeypatch.setattr(

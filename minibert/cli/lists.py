@@ -21,8 +21,8 @@ def recipes(name: str | None) -> None:
     if name is not None:
         stage = next((stage for stage in STAGES if name in found[stage]), None)
         if stage is None:
-            known = [recipe for stage in STAGES for recipe in found[stage]]
-            near = difflib.get_close_matches(name, known, n=1)
+            names = [recipe for stage in STAGES for recipe in found[stage]]
+            near = difflib.get_close_matches(name, names, n=1)
             fix = f"did you mean {near[0]!r}?" if near else "`minibert recipes` lists them"
             raise UserError(f"there is no recipe {name!r}", where="NAME", fix=fix)
         place, _ = load_recipe(name, stage)

@@ -10,6 +10,7 @@ example may be cut into several windows. Letters in shape comments: B rows, T to
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -238,8 +239,10 @@ class Task(ABC, Generic[E, C]):
     # ---- settings
 
     def with_settings(self, settings: Mapping[str, Any]) -> Task[E, C]:
-        """The same task with some settings changed."""
-        return type(self)(replace(self.config, **settings), self.labels) if settings else self
+        """The same task, with all that it was settled to, and some settings changed."""
+        other = copy.copy(self)
+        other.config = replace(self.config, **settings)
+        return other
 
     @classmethod
     def saved_settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
