@@ -7,7 +7,6 @@ tokens. In JSONL and parquet a record is a document. Source: google-research/ber
 
 import difflib
 import glob
-import json
 import os
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from minibert.corpus.decoding import BLOCK_BYTES, COMPRESSIONS, byte_blocks, check_encoding, line_blocks
+from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, type_name
 from minibert.errors import UserError
 
 STDIN = "-"
@@ -202,42 +202,19 @@ def _records(texts: Iterable[str]) -> Iterator[tuple[list[str], bool]]:
 
 
 def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[str]:
-    numbers = count(1)
-    for block in line_blocks(path, encoding):
-        for line, number in zip(block, numbers):  # noqa: B905 - endless
-            if not line or line.isspace():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
-                raise UserError(f"not JSON: {error}", f"{path}:{number}", "one JSON object a line") from error
-            if not isinstance(record, dict):
-                raise UserError(
-                    f"a JSON {_json_type(record)}, not an object", f"{path}:{number}", f'{{"{text_field}": "..."}}'
-                )
-            if text_field not in record:
-                raise _no_field(text_field, list(record), f"{path}:{number}")
-            text = record[text_field]
-            if not isinstance(text, str):
-                raise _no_string(text_field, _json_type(text), f"{path}:{number}")
-            if "\\ud" in line or "\\uD" in line:  # only an escape can bring half a surrogate pair past the decoder
-                _refuse_half_pairs(text, f"{path}:{number}")
-            yield text
-
-
-def _json_type(value: object) -> str:
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
-
-
-def _refuse_half_pairs(text: str, where: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ascii(text[error.start]).strip("'")
-        raise UserError(
-            f"{half} is half of a surrogate pair, no character", where, "remove the escape from the line"
-        ) from error
+    for number, line in numbered_lines(path, encoding):
+        if not line or line.isspace():
+            continue
+        where = f"{path}:{number}"
+        record = parse_object(line, where, f'one JSON object a line: {{"{text_field}": "..."}}')
+        if text_field not in record:
+            raise _no_field(text_field, list(record), where)
+        text = record[text_field]
+        if not isinstance(text, str):
+            raise _no_string(text_field, type_name(text), where)
+        if has_escaped_surrogate(line):
+            refuse_half_pairs(text, where)
+        yield text
 
 
 def _no_field(text_field: str, fields: list[str], where: str) -> UserError:

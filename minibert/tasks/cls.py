@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minibert.corpus.json_lines import shorten
 from minibert.errors import UserError
 from minibert.metrics.classification import confusion, per_class, per_label, score_classes, score_labels, score_numbers
 from minibert.tasks.base import Batch, Encoded, Feature, Prediction, Reading, Scores, Table, Task
 from minibert.tasks.cls_rows import ClsConfig, ClsExample, from_values, label_names, read_rows
-from minibert.tasks.tables import NAMES, near, shorten
+from minibert.tasks.tables import NAMES, near
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minibert.config import FinetuneConfig, opt
+from minibert.corpus.json_lines import numbered_lines, shorten, type_name
 from minibert.errors import UserError
 from minibert.tasks.base import Reading, input_format
-from minibert.tasks.tables import FORMATS, TableReader, read_lines, shorten, type_name
+from minibert.tasks.tables import FORMATS, TableReader
 
 PLACES = {"text": "1", "label": "2"}  # where the default columns are in a file without header
 MANY = 100  # classes; more of them than half of the rows are taken for a column of something else
@@ -216,7 +217,7 @@ def label_names(examples: Sequence[ClsExample], config: ClsConfig) -> list[str]:
 
 def _listed(path: Path, config: ClsConfig) -> list[str]:
     """The labels of a file; empty lines at its end count for nothing."""
-    lines = [(number, line.strip()) for number, line in read_lines(path, config.encoding)]
+    lines = [(number, line.strip()) for number, line in numbered_lines(path, config.encoding)]
     while lines and not lines[-1][1]:
         lines.pop()
     first: dict[str, int] = {}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from minibert.corpus.decoding import line_blocks
+from minibert.corpus.json_lines import numbered_lines, parse_object, refuse_half_pairs, shorten, type_name
 from minibert.errors import UserError
 from minibert.tasks.base import Reading
 from minibert.tasks.conll import looks_tagged, read_conll
-from minibert.tasks.tables import shorten, type_name
 from minibert.tasks.tags import LETTERS, SCHEMES, Scheme, bare_types, is_tag, standard, tell_scheme
 from minibert.tasks.word_spans import Entity, Span, WordFinder, fit_entities
 
@@ -76,7 +75,7 @@ class NerReader:
             self._read_records(path, reading)
         else:
             finder = WordFinder()
-            for number, line in _lines(path, self.encoding):
+            for number, line in numbered_lines(path, self.encoding):
                 reading.examples.append(example_of_text(line, finder, str(path), number))
         if self.gold:
             self._standardise(reading)
@@ -107,11 +106,11 @@ class NerReader:
     def _read_records(self, path: Path, reading: Reading[NerExample]) -> None:
         finder = WordFinder()
         missed = 0
-        for number, line in _lines(path, self.encoding):
+        for number, line in numbered_lines(path, self.encoding):
             if not line.strip():
                 continue
             where = f"{path}:{number}"
-            record = _parse(line, where)
+            record = parse_object(line, where, f"one JSON object a line: {_SHAPES}")
             example = example_of_record(record, where, finder, path=str(path), line=number)
             if not self.gold:
                 reading.examples.append(example)
@@ -219,7 +218,7 @@ def example_of_record(
     if key == "text":
         if not isinstance(value, str):
             raise UserError(f"'text' is a JSON {type_name(value)}, not a string: {shorten(value)}", where, _SHAPES)
-        _refuse_half_pairs(value, where)
+        refuse_half_pairs(value, where)
         return example_of_text(value, finder, path, line)
     return NerExample(_strings(value, "tokens", where), path=path, line=line)
 
@@ -240,7 +239,7 @@ def _strings(value: Any, key: str, where: str) -> list[str]:
     for i, item in enumerate(value):
         if not isinstance(item, str):
             raise UserError(f"{key}[{i}] is a JSON {type_name(item)}, not a string: {shorten(item)}", where, _SHAPES)
-        _refuse_half_pairs(item, where)
+        refuse_half_pairs(item, where)
     return value
 
 
@@ -281,29 +280,3 @@ def _fault(entity: Entity, text: str, said: Any) -> str:
 
 def _shown(entity: Entity, text: str) -> str:
     return f"the entity {entity.label} {shorten(text[entity.start : entity.end])} from {entity.start} to {entity.end}"
-
-
-def _parse(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
-        raise UserError(f"not JSON: {error}", where, f"one JSON object a line: {_SHAPES}") from error
-    if not isinstance(record, dict):
-        raise UserError(f"a JSON {type_name(record)}, not an object: {shorten(line)}", where, _SHAPES)
-    return record
-
-
-def _refuse_half_pairs(text: str, where: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ascii(text[error.start]).strip("'")
-        raise UserError(f"{half} is half of a surrogate pair, no character", where, "remove the escape") from error
-
-
-def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    number = 0
-    for block in line_blocks(path, encoding):
-        for line in block:
-            number += 1
-            yield number, line

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibert.corpus.decoding import line_blocks
+from minibert.corpus.json_lines import numbered_lines
 from minibert.errors import UserError
 from minibert.tasks.base import Reading
 
@@ -233,13 +234,10 @@ def _is_jsonl(text: str) -> bool:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[Record]:
-    number = 0
-    for block in line_blocks(path, encoding):
-        for line in block:
-            number += 1
-            if line.strip():
-                place = f"{path}:{number}"
-                yield _flat(parse(line, place, line_number=False), place)
+    for number, line in numbered_lines(path, encoding):
+        if line.strip():
+            place = f"{path}:{number}"
+            yield _flat(parse(line, place, line_number=False), place)
 
 
 def parse(text: str, place: str, *, line_number: bool = True) -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import difflib
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minibert.corpus.decoding import COMPRESSIONS, byte_blocks, line_blocks
+from minibert.corpus.decoding import COMPRESSIONS, byte_blocks
+from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, shorten
 from minibert.errors import UserError
 
 FORMATS = {
@@ -25,7 +25,6 @@ FORMATS = {
 NAMES = ("csv", "tsv", "jsonl", "parquet", "txt")
 Row = tuple[str, list[Any]]  # where it begins ("dev.csv:3"), the values asked for
 
-_SHOWN = 60  # characters of a value in a message
 _PARQUET_ROWS = 1024  # read at a time
 
 
@@ -67,7 +66,7 @@ class TableReader:
         JSONL begins with "{"; CSV and TSV have a first line that names the text column; all else is plain text where no
         labels are needed. Raises: UserError where that leaves a doubt.
         """
-        first = next((line for _, line in read_lines(path, self.encoding) if line.strip()), "")
+        first = next((line for _, line in numbered_lines(path, self.encoding) if line.strip()), "")
         column = self.wanted["--text-column"]
         say = f"--input-format {'|'.join(NAMES)}"
         if first.lstrip().startswith("{"):
@@ -153,25 +152,20 @@ class TableReader:
     # ---- the other formats
 
     def _json_rows(self, path: Path) -> Iterator[Row]:
-        for number, line in read_lines(path, self.encoding):
+        for number, line in numbered_lines(path, self.encoding):
             if not line or line.isspace():
                 continue
             where = f"{path}:{number}"
-            try:
-                record = json.loads(line, object_pairs_hook=_object)
-            except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
-                raise UserError(f"not JSON: {error}", where, "one JSON object a line, or --input-format") from error
-            if not isinstance(record, dict):
-                fix = 'one object a line: {"text": "..."}'
-                raise UserError(f"a JSON {type_name(record)}, not an object: {shorten(line)}", where, fix)
+            fix = 'one JSON object a line: {"text": "..."}, or --input-format'
+            record = parse_object(line, where, fix, unique_keys=True)
             for option, name in self.wanted.items():
                 if name not in record:
                     shown = ", ".join(shorten(key) for key in list(record)[:20]) or "none"
                     fix = f"{option} {near(name, list(record)) or 'NAME'}"
                     raise UserError(f"no field {name!r}; there are {shown}", where, fix)
             values = [record[name] for name in self.wanted.values()]
-            if "\\ud" in line or "\\uD" in line:  # only an escape can bring half a surrogate pair past the decoder
-                _refuse_half_pairs(values, where)
+            if has_escaped_surrogate(line):
+                refuse_half_pairs(values, where)
             yield where, values
 
     def _text_rows(self, path: Path) -> Iterator[Row]:
@@ -179,7 +173,7 @@ class TableReader:
             if option != "--text-column":
                 fix = f'a .csv, .tsv, .jsonl or .parquet file (--input-format says which), or {option} ""'
                 raise UserError(f"plain text holds a text a line and nothing for {option}", str(path), fix)
-        for number, line in read_lines(path, self.encoding):
+        for number, line in numbered_lines(path, self.encoding):
             yield f"{path}:{number}", [line]
 
     def _parquet_rows(self, path: Path) -> Iterator[Row]:
@@ -209,7 +203,7 @@ def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = Tr
     Raises: UserError, at the line where the record begins, for a quote that is not closed, has text behind it or a
         blank before it; in TSV also for a quoted cell over tabs and lines, where quotes are mostly text.
     """
-    lines = read_lines(path, encoding)
+    lines = numbered_lines(path, encoding)
     fix = 'double a quote that is text, inside quotes ("say ""hi"""), or --no-quoting if all quotes are text'
     for begin, line in lines:
         if not quoting or '"' not in line:
@@ -242,49 +236,11 @@ def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = Tr
             cells.append("".join(parts) + line[place:end])
             place = end + 2
             if end + 1 < len(line) and line[end + 1] != delimiter:
-                shown = shorten(line[max(0, end - _SHOWN // 2) :])
+                shown = shorten(line[max(0, end - 30) :])
                 raise UserError(f"text behind a closing quote: {shown}", where, fix)
             if delimiter == "\t" and "\t" in cells[-1] and "\n" in cells[-1]:
                 raise UserError(f"a quoted cell over tabs and lines: {shorten(cells[-1])}", where, fix)
         yield begin, cells
-
-
-def read_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers, from 1."""
-    number = 0
-    for block in line_blocks(path, encoding):
-        for line in block:
-            number += 1
-            yield number, line
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in an object")
-    return found
-
-
-def _refuse_half_pairs(values: Sequence[Any], where: str) -> None:
-    text = json.dumps(values, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ascii(text[error.start]).strip("'")
-        raise UserError(f"{half} is half of a surrogate pair, no character", where, "remove the escape") from error
-
-
-def type_name(value: object) -> str:
-    """A value's type in JSON's words."""
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null", int: "number"}
-    return names.get(type(value), "number" if isinstance(value, float) else type(value).__name__)
-
-
-def shorten(value: object) -> str:
-    """A value for a message."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def near(name: str, names: Sequence[str]) -> str:
