@@ -15,7 +15,10 @@ from minibert.errors import UserError
 
 
 def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder or file that is complete or absent: fill(partial), flush to disk, rename."""
+    """Make a folder or file that is complete or absent: fill(partial), flush to disk, rename.
+
+    Raises: UserError where it cannot be written, or a file would take the place of a folder.
+    """
     target = target.absolute()
     clear_leftovers(target.parent, glob.escape(target.name))
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
@@ -24,6 +27,8 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
         fill(partial)
         for path in [partial, *partial.rglob("*")] if partial.is_dir() else [partial]:
             flush(path)
+        if target.is_dir() and not partial.is_dir():  # somebody's whole folder
+            raise UserError("is a folder; a file is to be written there", where=str(target), fix="name a file")
         if target.is_dir():  # a folder cannot be renamed onto a full one; two processes may be at it
             remove(target)
         os.replace(partial, target)

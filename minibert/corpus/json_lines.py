@@ -27,7 +27,7 @@ def parse_object(line: str, where: str, fix: str, *, unique_keys: bool = False) 
     Raises: UserError with the place.
     """
     try:
-        record = json.loads(line, object_pairs_hook=_unique if unique_keys else None)
+        record = json.loads(line, object_pairs_hook=unique if unique_keys else None)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
         raise UserError(f"not JSON: {error}", where, fix) from error
     if not isinstance(record, dict):
@@ -35,7 +35,8 @@ def parse_object(line: str, where: str, fix: str, *, unique_keys: bool = False) 
     return record
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, as json.loads calls it. Raises: ValueError for a key that stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -79,7 +79,9 @@ class NerReader:
                 reading.examples.append(example_of_text(line, finder, str(path), number))
         if self.gold:
             self._standardise(reading)
-        if self.train and reading.examples and not any(set(e.tags or ()) - {"O"} for e in reading.examples):
+        if not reading.examples:
+            raise self._nothing(path, reading)
+        if self.train and not any(set(e.tags or ()) - {"O"} for e in reading.examples):
             raise UserError("there is no entity in it: every tag is O", str(path), "nothing could be learnt")
         return reading
 
@@ -98,7 +100,7 @@ class NerReader:
         else:
             layout, why = "txt", "a line is a text"
         if head:
-            notes.append(f"{path.name} is read as {layout}: {why} (--input-format conll|jsonl|txt says otherwise)")
+            notes.append(f"read as {layout}: {why} (--input-format conll|jsonl|txt says otherwise)")
         return layout
 
     # ---- JSONL
@@ -110,7 +112,7 @@ class NerReader:
             if not line.strip():
                 continue
             where = f"{path}:{number}"
-            record = parse_object(line, where, f"one JSON object a line: {_SHAPES}")
+            record = parse_object(line, where, f"one JSON object a line: {_SHAPES}", unique_keys=True)
             example = example_of_record(record, where, finder, path=str(path), line=number)
             if not self.gold:
                 reading.examples.append(example)
@@ -191,6 +193,15 @@ class NerReader:
             empty = [example for example in reading.examples if not example.tokens]
             reading.skipped += [{"where": example.where(), "reason": "there are no words in it"} for example in empty]
             reading.examples = [example for example in reading.examples if example.tokens]
+
+    def _nothing(self, path: Path, reading: Reading[NerExample]) -> UserError:
+        if not reading.skipped:
+            return UserError("holds no sentences", str(path), f"a word a line, or JSON lines: {_SHAPES}")
+        first = reading.skipped[0]
+        return UserError(
+            f"none of its {len(reading.skipped)} records can be learnt; of the first: {first['reason']}",
+            first["where"], "places of entities count characters of the text; the end is behind the last one",
+        )  # fmt: skip
 
     def _no_tag(self, tag: str, example: NerExample) -> UserError:
         word = (example.tags or []).index(tag)

@@ -279,7 +279,8 @@ class Qa(Task[QaExample, QaConfig]):
         for prediction in predictions:
             name = str(prediction["id"])
             if name in answers:
-                raise UserError(f"two questions have the id {name!r}", "squad", "write jsonl, or give each its own id")
+                fix = "--format jsonl, or give each its own id"
+                raise UserError(f"two questions have the id {name!r}", "--format squad", fix)
             answers[name] = prediction["answer"]
         return json.dumps(answers, ensure_ascii=False) + "\n"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibert.corpus.decoding import line_blocks
-from minibert.corpus.json_lines import numbered_lines
+from minibert.corpus.json_lines import numbered_lines, unique
 from minibert.errors import UserError
 from minibert.tasks.base import Reading
 
@@ -21,6 +21,7 @@ SHOWN = 60  # characters of a text in a message
 LAYOUT = '{"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "1", "question": "...", "answers": [...]}]}]}]}'
 FLAT = '{"id": "1", "question": "...", "context": "...", "answers": [{"text": "...", "answer_start": 0}]}'
 ANOTHER = "; another of its answers is learnt"
+NO_ANSWER = "it has no answer, and unanswerable is 'no'"
 ANSWER = '{"text": "...", "answer_start": 0}'
 # The second names are those of CMRC 2018 as it was first published.
 CONTEXT, QUESTION, ID = ("context", "context_text"), ("question", "query_text"), ("id", "query_id")
@@ -69,7 +70,7 @@ def read_questions(
     """
     reading: Reading[QaExample] = Reading([])
     counts: Counter[str] = Counter()
-    places: dict[str, str] = {}
+    numbers: dict[str, int] = {}
     for number, record in enumerate(_records(path, encoding, layout), 1):
         example = question_of(record.entry, record.context, record.place)
         if example.id is None:
@@ -77,15 +78,14 @@ def read_questions(
                 raise UserError("the question has no 'id'", record.place, LAYOUT)
             example.id = number
         name = str(example.id)
-        if name in places:
+        if name in numbers:
             counts["questions with an id that an earlier one has"] += 1
             if not (train or record.is_flat):
                 raise UserError(
-                    f"the id {name!r} is also that of {places[name]}",
-                    record.place,
-                    "give each question an id of its own",
-                )
-        places[name] = record.place
+                    f"the id {name!r} is that of two questions, number {numbers[name]} and {number} of the file",
+                    record.place, "give each question an id of its own",
+                )  # fmt: skip
+        numbers.setdefault(name, number)
         counts["blank questions"] += not example.question.strip()
         counts["questions with a blank context, where nothing can be found"] += not example.context.strip()
         if gold:
@@ -94,7 +94,7 @@ def read_questions(
             example.span, trouble = locate(example.context, answers)
             if not answers and not unanswerable:
                 counts["questions without an answer, which this model will not say"] += not train
-                trouble = "it has no answer, and unanswerable is 'no'"
+                trouble = NO_ANSWER
             if train and trouble:
                 where = {"where": f"{path.name}, question {name!r}", "reason": trouble}
                 is_learnt = example.span is not None
@@ -102,13 +102,14 @@ def read_questions(
                 if not is_learnt:
                     continue
         reading.examples.append(example)
-    if not places:
+    if not numbers:
         raise UserError("holds no questions", str(path), LAYOUT)
     if not reading.examples:
         why = reading.skipped[0]["reason"]
+        fix = "answer_start counts the characters of the context before the answer"
         raise UserError(
-            f"none of its questions can be learnt ({len(reading.skipped)} in all); of the first: {why}",
-            str(path), "answer_start counts the characters of the context before the answer",
+            f"none of its questions can be learnt ({len(reading.skipped)} in all); of the first: {why}", str(path),
+            "--unanswerable yes, to learn that there is none" if why == NO_ANSWER else fix,
         )  # fmt: skip
     reading.notes = [f"{what}: {count}" for what, count in counts.items() if count]
     return reading
@@ -245,7 +246,7 @@ def parse(text: str, place: str, *, line_number: bool = True) -> Any:
     if not text.strip():
         raise UserError("is empty: there are no questions", place, LAYOUT)
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         where = f"{place}:{error.lineno}:{error.colno}" if line_number else f"{place}:{error.colno}"
         raise UserError(f"not JSON: {error.msg}", where, "mend it, or write the file with a JSON library") from error

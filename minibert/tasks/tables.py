@@ -92,7 +92,7 @@ class TableReader:
         records = csv_records(path, self.encoding, delimiter, quoting=self.quoting)
         number, first = next((record for record in records if record[1]), (0, []))
         if not number:
-            raise UserError("the file is empty", str(path))
+            raise UserError("the file is empty", str(path), "a first line with the columns' names, and a row a line")
         if self.header:
             columns = [cell.strip() for cell in first]
             places = self._places(columns, f"{path}:{number}", delimiter)
@@ -192,7 +192,10 @@ class TableReader:
                         yield f"{path}: row {number}", list(values)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-            raise UserError(f"cannot be read as parquet after row {number}: {reason}", str(path)) from error
+            raise UserError(
+                f"cannot be read as parquet after row {number}: {reason}", str(path),
+                "write or fetch it again; --input-format, if it is no parquet",
+            ) from error  # fmt: skip
 
 
 def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = True) -> Iterator[tuple[int, list[str]]]:

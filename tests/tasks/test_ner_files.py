@@ -68,7 +68,7 @@ def test_plain_text_is_a_record_a_line(tmp_path):
     path = written(tmp_path, "a.txt", "EU rejects.\n\n北京 hot\n\u200b")
     reading = read(path, gold=False)
     assert [e.tokens for e in reading.examples] == [["EU", "rejects", "."], [], ["北", "京", "hot"], []]
-    assert reading.notes == ["a.txt is read as txt: a line is a text (--input-format conll|jsonl|txt says otherwise)"]
+    assert reading.notes == ["read as txt: a line is a text (--input-format conll|jsonl|txt says otherwise)"]
     words = written(tmp_path, "b.txt", "EU\nrejects\n\n.\n")
     assert [e.tokens for e in read(words, gold=False, input_format="conll").examples] == [["EU", "rejects"], ["."]]
     assert [e.tokens for e in read(path, gold=False, input_format="txt").examples][1] == []
@@ -84,11 +84,27 @@ def test_an_unknown_format_is_refused(tmp_path):
     assert refused(written(tmp_path, "a.conll", CONLL), input_format="csv").where == "--input-format"
 
 
-def test_an_empty_file_holds_no_example(tmp_path):
+def test_an_empty_file_is_refused(tmp_path):
     for name in ("a.conll", "a.jsonl", "a.txt"):
         path = written(tmp_path, name, " \n\n" if name != "a.txt" else "")
-        assert read(path, train=True).examples == []
-        assert read(path, gold=False).examples == []
+        for how in ({"gold": False}, {"train": True}):
+            error = refused(path, **how)
+            assert (error.problem, error.where) == ("holds no sentences", str(path))
+
+
+def test_a_file_of_which_nothing_can_be_learnt_says_why(tmp_path):
+    bad = {"text": "good EU", "entities": [{"start": 5, "end": 9, "label": "ORG"}]}
+    path = written(tmp_path, "a.jsonl", [bad, bad])
+    error = refused(path, train=True)
+    assert error.problem.startswith("none of its 2 records can be learnt; of the first: the entity ORG from 5 to 9")
+    assert error.where == f"{path}:1"
+    assert error.fix
+    assert len(read(path).examples) == 2  # and measured all the same
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    path = written(tmp_path, "a.jsonl", '{"tokens": ["EU"], "tags": ["B-ORG"], "tags": ["O"]}\n')
+    assert "the key 'tags' stands twice" in refused(path).problem
 
 
 # tags

@@ -206,7 +206,7 @@ def test_predictions_as_jsonl_and_as_squad():
     predictions = [{"id": "一", "answer": "北京"}, {"id": 2, "answer": ""}]
     assert qa().write(predictions, "squad") == '{"一": "北京", "2": ""}\n'
     assert qa().write(predictions, "jsonl") == '{"id": "一", "answer": "北京"}\n{"id": 2, "answer": ""}\n'
-    with pytest.raises(UserError, match="two questions have the id '2'"):
+    with pytest.raises(UserError, match=r"^--format squad: two questions have the id '2'"):
         qa().write([*predictions, {"id": "2", "answer": ""}], "squad")
 
 

@@ -238,7 +238,9 @@ PLACE = ": article 1, paragraph 1, question "
         ("q.json", squad(question(answers=[answer("a", True)])), "'answer_start' is true, no whole number"),
         ("q.json", squad({"id": "1", "question": "?", "answers": "a"}), "'answers' is 'a'"),
         ("q.json", squad(question(is_impossible="no")), "'is_impossible' is 'no'"),
-        ("q.json", squad(question("1"), question("1")), f"{PLACE}'1': the id '1' is also that of"),
+        ("q.json", squad(question("1"), question("1")), f"{PLACE}'1': the id '1' is that of two questions, number 1"),
+        ("q.json", '{"data": [], "data": []}', "q.json: not JSON that can be read: the key 'data' stands twice"),
+        ("q.jsonl", '{"question": "?", "context": "c", "question": "!"}', "q.jsonl:1: not JSON that can be read"),
         ("q.jsonl", flat(context=3), "q.jsonl:1: 'context' is 3, not a string"),
         ("q.jsonl", [3], "q.jsonl:1: is a JSON list of 1, not an object"),
         ("q.jsonl", flat(answers={"text": "a"}), "q.jsonl:1: 'answers' is a JSON object of 1"),
@@ -251,6 +253,14 @@ PLACE = ": article 1, paragraph 1, question "
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_place(tmp_path, name, content, message):
     assert message in refused(written(tmp_path, content, name))
+
+
+def test_questions_without_answers_alone_are_learnt_only_where_that_is_said(tmp_path):
+    path = written(tmp_path, squad(question("1", [])))
+    error = refused(path, train=True, unanswerable="no")
+    assert "none of its questions can be learnt (1 in all)" in str(error)
+    assert "--unanswerable yes" in str(error)
+    assert len(read(path, train=True).examples) == 1
 
 
 def test_ids_may_repeat_where_they_are_no_keys(tmp_path):
