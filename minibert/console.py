@@ -81,6 +81,17 @@ class Console:
             yield _Lines(label, total)
 
 
+def print_text(text: str) -> None:
+    """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:  # somebody has put a text stream in its place
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        stream.write(text.encode("utf-8", "backslashreplace"))
+        stream.flush()
+
+
 def counting(update: Update) -> Callable[[int], None]:
     """Turn "so many characters more" into a progress bar's "so many in all"."""
     done = [0]

@@ -81,8 +81,9 @@ def finetune(
     if console is None or not main:
         console = Console(silent=not main)
     with held(out, resume=resume) if main and not dry_run else nullcontext():
+        shape = load_config(model)
         tokenizer = BertTokenizer.from_pretrained(model)
-        shape = check_model(model, tokenizer, config)
+        check_model(model, shape, tokenizer, config)
         task, parts = read_parts(kind(config), {"train": train, "dev": dev, "test": test}, tokenizer)
         check_choice(task, parts)
         facts = describe(task, parts, tokenizer)
@@ -116,9 +117,8 @@ def finetune(
     return metrics
 
 
-def check_model(model: Path, tokenizer: BertTokenizer, config: FinetuneConfig) -> BertConfig:
-    """The checkpoint's shape. Raises: UserError where it does not fit the tokenizer or the settings."""
-    shape = load_config(model)
+def check_model(model: Path, shape: BertConfig, tokenizer: BertTokenizer, config: FinetuneConfig) -> None:
+    """Raises UserError where a checkpoint does not fit its tokenizer or the settings."""
     check_vocabulary(len(tokenizer), shape, str(model))
     limit = shape.max_position_embeddings
     if config.max_length > limit:
@@ -128,7 +128,6 @@ def check_model(model: Path, tokenizer: BertTokenizer, config: FinetuneConfig) -
         )  # fmt: skip
     if config.freeze.isdecimal() and int(config.freeze) > shape.num_hidden_layers:
         raise UserError(f"--freeze {config.freeze}: the model has {shape.num_hidden_layers} layers", where="--freeze")
-    return shape
 
 
 def check_same_data(out: Path, data: str) -> None:

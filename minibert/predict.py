@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,7 +15,7 @@ from minibert.atomic import write_whole
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model
 from minibert.config import resolve
-from minibert.console import Console
+from minibert.console import Console, print_text
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
@@ -124,11 +123,7 @@ def predict_file(
             fix=f"one of {', '.join(task.output_formats)}",
         )  # fmt: skip
     reading = task.read(source, gold=False)
-    name = "standard input" if source.name == "stdin" else source.name
-
-    def say(note: str) -> None:
-        console.say(f"{name}: {note}")
-
+    say = notes_about(source, console)
     for note in reading.notes:
         say(note)
     main = predictor.accelerator is None or predictor.accelerator.is_main_process
@@ -149,7 +144,7 @@ def predict_file(
     if out is None or not main:
         for piece in text():
             if main:
-                sys.stdout.write(piece)
+                print_text(piece)
         return
 
     def fill(partial: Path) -> None:
@@ -160,16 +155,23 @@ def predict_file(
     console.say(f"{len(reading.examples):,} predictions: {out}")
 
 
+def notes_about(source: Path, console: Console) -> Callable[[str], None]:
+    """What says a note about a file; standard input was spooled to one of that name."""
+    name = "standard input" if source.name == "stdin" else source.name
+    return lambda note: console.say(f"{name}: {note}")
+
+
 def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, console: Console) -> dict[str, Any]:
     """Scores of a model on a labelled file, and the task's tables on the terminal."""
     task = predictor.task
     reading = task.read(source, gold=True)
     if not reading.examples:
-        raise UserError("holds nothing to measure", where=str(source))
+        raise UserError("holds nothing to measure", where=str(source), fix="give a file with labelled records")
     task.check(reading.examples)
     encoded = task.encode(reading.examples, predictor.tokenizer, gold=True)
+    say = notes_about(source, console)
     for note in (*reading.notes, *encoded.notes):
-        console.say(f"{source.name}: {note}")
+        say(note)
     outputs, loss = infer(
         predictor.model, task, encoded.features, pad_id=predictor.tokenizer.pad_token_id, batch_size=batch_size,
         accelerator=predictor.accelerator, autocast=predictor.autocast(),

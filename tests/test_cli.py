@@ -70,7 +70,7 @@ def test_every_option_of_finetune_has_a_sentence():
         (["--task", "cls", "--model", "."], ["--train: no train was named"]),
         (["--task", "cls", "--model", ".", "--train", "."], ["is a folder; a file is needed"]),
         (["--task", "cls", "--epochs", "0"], ["epochs is 0.0"]),
-        (["--task", "cls", "--recipe", "clz"], ["there is no recipe 'clz'", "did you mean 'cls'"]),
+        (["--task", "cls", "--recipe", "clz"], ["there is no recipe 'clz'", "did you mean 'cls"]),
         (["--task", "cls", "--batch-size", "6", "--micro-batch-size", "4"], ["batch_size (6) is not a multiple"]),
         (["--task", "cls", "--freeze", "all"], ["freeze is 'all'"]),
     ],

@@ -113,6 +113,47 @@ def test_nothing_is_left_where_predicting_fails(runs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
 
 
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_out_is_never_a_folder_nor_the_input(runs, tmp_path, verb):
+    run, file = runs["cls"]
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/precious").touch()
+    done = command(verb, "--model", run, file, "--out", tmp_path / "folder")
+    assert done.returncode == 2
+    assert "is a directory" in done.stderr
+    assert (tmp_path / "folder/precious").exists()
+    mine = tmp_path / "rows.csv"
+    mine.write_bytes(file.read_bytes())
+    done = command(verb, "--model", run, mine, "--out", mine)
+    assert done.returncode == 2
+    assert "would overwrite the input" in done.stderr
+    assert mine.read_bytes() == file.read_bytes()
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(runs, tmp_path):
+    (tmp_path / "many.txt").write_text("a red cat\n" * 9000, "utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-m", "minibert", "predict", "--model", runs["cls"][0], tmp_path / "many.txt", "--quiet"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")
+
+
+def test_pipes_are_read(runs):
+    done = command("predict", "--model", runs["cls"][0], "/dev/stdin", stdin="a red cat\n")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["text"] == "a red cat"
+
+
+def test_a_file_is_no_checkpoint(runs):
+    done = command("predict", "--model", runs["cls"][0] / "model.safetensors", "-")
+    assert done.returncode == 2
+    assert "model.safetensors: is a file; a checkpoint is a folder" in done.stderr
+
+
 def test_a_pre_trained_model_is_no_model_for_a_task(corpus, tmp_path):
     from minibert.config import PretrainConfig
     from minibert.pretrain import pretrain

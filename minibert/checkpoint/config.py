@@ -20,6 +20,8 @@ def load_config(folder: Path | str) -> BertConfig:
         what this model does not do.
     """
     folder = Path(folder)
+    if folder.is_file():
+        raise UserError("is a file; a checkpoint is a folder", str(folder), "name the folder that it lies in")
     path = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"no {' or '.join(CONFIG_NAMES)} here", str(folder), "give a folder that holds a BERT")

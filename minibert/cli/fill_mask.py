@@ -21,10 +21,11 @@ def fill_mask(model: Path, top_k: int, as_json: bool, texts: tuple[str, ...]) ->
     if not texts:
         raise UserError("no text was given", where="TEXTS", fix="minibert fill-mask --model RUN 'The [MASK] is blue.'")
     lines = stdin_lines() if texts == ("-",) else list(texts)
+    from minibert.console import print_text
     from minibert.fill_mask import fill_masks, in_lines
 
     for text, answers in zip(lines, fill_masks(model, lines, top_k=top_k), strict=True):
         if as_json:
-            click.echo(json.dumps({"text": text, "masks": answers}, ensure_ascii=False))
+            print_text(json.dumps({"text": text, "masks": answers}, ensure_ascii=False) + "\n")
         else:
-            click.echo(in_lines(text, answers))
+            print_text(in_lines(text, answers) + "\n")

@@ -29,7 +29,11 @@ QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors al
 @click.command(cls=PredictCommand)
 @click.argument("source", metavar="INPUT")
 @MODEL
-@click.option("--out", type=click.Path(path_type=Path), help="File for the predictions [default: standard output].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for the predictions [default: standard output].",
+)
 @click.option(
     "--format", "output_format", default="jsonl", show_default=True,
     help="How predictions are written: jsonl; (ner) conll: word and tag; (qa) squad: one object, id to answer.",
@@ -45,7 +49,7 @@ def predict(
 
     Labels in INPUT are not looked at.
     """
-    with labelled_file(source) as path:
+    with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)
         from minibert.predict import predict_file
 
@@ -55,7 +59,9 @@ def predict(
 @click.command(cls=EvaluateCommand)
 @click.argument("source", metavar="FILE")
 @MODEL
-@click.option("--out", type=click.Path(path_type=Path), help="File for the scores [default: standard output].")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the scores [default: standard output]."
+)
 @BATCH_SIZE
 @PRECISION
 @QUIET
@@ -63,16 +69,17 @@ def evaluate(
     source: str, model: Path, out: Path | None, batch_size: int, precision: str, quiet: bool, **settings: Any
 ) -> None:
     """Measure a model on a labelled FILE (or - for standard input): scores as JSON, tables on the terminal."""
-    with labelled_file(source) as path:
+    with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)
         from minibert.atomic import write_text
+        from minibert.console import print_text
         from minibert.predict import evaluate_file
 
         scores = evaluate_file(predictor, path, batch_size=batch_size, console=console)
         text = json.dumps(without_nan(scores), ensure_ascii=False, indent=1) + "\n"
         if not predictor.accelerator or predictor.accelerator.is_main_process:
             if out is None:
-                click.echo(text, nl=False)
+                print_text(text)
             else:
                 write_text(out, text)
 

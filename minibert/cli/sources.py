@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,25 +36,29 @@ def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
 
 
 @contextmanager
-def labelled_file(name: str) -> Iterator[Path]:
-    """The file that is meant; standard input (-) as a file without a suffix, which messages call by its own name."""
+def labelled_file(name: str, out: Path | None) -> Iterator[Path]:
+    """The file that is meant. Standard input (-) and pipes become a file without a suffix, which messages do not name.
+
+    Raises: UserError for a folder, for what is not there, and for an input that `out` would overwrite.
+    """
+    path = Path(name)
     if name != "-":
-        path = Path(name)
-        if not path.is_file():
+        if path.is_dir() or not path.exists():
             problem = "is a folder; a file is needed" if path.is_dir() else "there is no such file"
-            raise UserError(problem, where=name)
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="minibert-") as folder:
-        path = Path(folder) / "stdin"
-        with path.open("wb") as file:
-            shutil.copyfileobj(stdin(), file)
-        try:
+            raise UserError(problem, where=name, fix="give the file with the records, or - for standard input")
+        if path.is_file():
+            if out is not None and out.exists() and out.samefile(path):
+                raise UserError("would overwrite the input", where=f"--out {out}", fix="choose another --out")
             yield path
+            return
+    with tempfile.TemporaryDirectory(prefix="minibert-") as folder:
+        spooled = Path(folder) / "stdin"
+        with spooled.open("wb") as file, nullcontext(stdin()) if name == "-" else path.open("rb") as source:
+            shutil.copyfileobj(source, file)
+        try:
+            yield spooled
         except UserError as error:
-            where = error.where and error.where.replace(str(path), "standard input").replace(
-                "stdin:", "standard input:"
-            )
+            where = error.where and error.where.replace(str(spooled), "standard input" if name == "-" else name)
             raise UserError(error.problem, where, error.fix) from error
 
 

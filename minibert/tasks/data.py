@@ -38,7 +38,10 @@ def read_parts(
     }
     for name, reading in readings.items():
         if not reading.examples:
-            raise UserError(f"holds nothing to {'learn' if name == 'train' else 'measure'}", where=str(paths[name]))
+            raise UserError(
+                f"holds nothing to {'learn' if name == 'train' else 'measure'}", where=str(paths[name]),
+                fix="give a file with labelled records",
+            )  # fmt: skip
     task = task.settled(readings["train"].examples)
     parts = {}
     for name, reading in readings.items():
