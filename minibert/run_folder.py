@@ -61,8 +61,8 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
             yield
         except BaseException:
             if not resume and not has_steps(out):
-                for name in ("settings.json", "data.json", "log.jsonl"):
-                    (out / name).unlink(missing_ok=True)
+                for name in ("settings.json", "data.json", "log.jsonl", "seeds"):
+                    remove(out / name)
             raise
         finally:
             lock.unlink(missing_ok=True)
@@ -72,10 +72,11 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
 
 def has_steps(out: Path) -> bool:
     """Whether a run in this folder has made a step or a checkpoint, or belongs to somebody else."""
-    if is_finished(out) or (out / "checkpoints").exists() or (out / "seeds").exists():
+    places = [out, *out.glob("seeds/*")]
+    if any(is_finished(place) or (place / "checkpoints").exists() for place in places):
         return True
-    log = out / "log.jsonl"
-    return '"loss"' in log.read_text("utf-8") if log.is_file() else not is_begun(out)
+    logs = [place / "log.jsonl" for place in places if (place / "log.jsonl").is_file()]
+    return any('"loss"' in log.read_text("utf-8") for log in logs) if logs else not is_begun(out)
 
 
 def check_new(out: Path) -> None:

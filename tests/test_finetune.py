@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -304,6 +305,16 @@ def test_nan_weights_are_refused(model, files, tmp_path):
     BertTokenizer.from_pretrained(model).save_pretrained(tmp_path / "broken")
     with pytest.raises(UserError, match="1 weights are not finite"):
         run(tmp_path / "broken", files, tmp_path / "run")
+
+
+def test_a_model_that_cannot_be_opened_leaves_nothing_where_there_are_seeds(model, files, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(UserError, match="cut off"):
+        run(broken, files, tmp_path / "run", seeds=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_dry_run_reads_and_writes_nothing(model, files, tmp_path):
