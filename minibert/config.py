@@ -302,7 +302,8 @@ def _parse(path: Path) -> dict[str, Any]:
 def load_recipe(name: str, stage: str) -> tuple[str, dict[str, Any]]:
     """The settings of a recipe by name, of a TOML file, or of a run's settings.json.
 
-    Returns: (where, settings).  Raises: UserError if there is none, with names that are near.
+    Returns: (where, settings); of a recipe for fine-tuning its task is among them.
+    Raises: UserError if there is none, with names that are near.
     """
     path = Path(name)
     if path.suffix not in (".toml", ".json"):
@@ -316,4 +317,6 @@ def load_recipe(name: str, stage: str) -> tuple[str, dict[str, Any]]:
     settings = found.get("settings", {}) if path.suffix == ".json" else found
     if not isinstance(settings, dict):
         raise UserError("'settings' is no table", where=str(path))
+    if stage == "finetune" and "task" in found:
+        settings = {"task": found["task"], **settings}
     return str(path), {key: value for key, value in settings.items() if key != "description"}

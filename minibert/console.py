@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,14 +83,21 @@ class Console:
 
 
 def print_text(text: str) -> None:
-    """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end."""
+    """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end.
+
+    Raises: SystemExit(141), as the system ends other programs, where whoever read them has seen enough.
+    """
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:  # somebody has put a text stream in its place
         sys.stdout.write(text)
     else:
-        sys.stdout.flush()
-        stream.write(text.encode("utf-8", "backslashreplace"))
-        stream.flush()
+        try:
+            sys.stdout.flush()
+            stream.write(text.encode("utf-8", "backslashreplace"))
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is flushed into it
+            raise SystemExit(128 + 13) from None
 
 
 def counting(update: Update) -> Callable[[int], None]:

@@ -282,7 +282,10 @@ class Training:
         self.best = Best(config.best or task.metric_names[0], **self.place["best"])
         self.chosen = task  # with what was tuned when the best model was measured
         self.saved_step = self.place["step"] if resume_from else -1
-        self.stream = RowStream([len(f.ids) for f in run.rows], seed=seed, batch_size=config.batch_size)
+        self.stream = RowStream(
+            [len(feature.ids) for feature in run.rows], seed=seed, batch_size=config.batch_size,
+            processes=self.accelerator.num_processes,
+        )  # fmt: skip
         self.schedule = StepSchedule(max(1, ceil(config.epochs * self.stream.steps_per_epoch)))
 
     def train(self) -> None:

@@ -19,7 +19,7 @@ from minibert.console import Console, print_text
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
-from minibert.tasks.base import Prediction, Task, refuse_foreign
+from minibert.tasks.base import Prediction, Task, refuse_foreign, refuse_trained
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.devices import resolve_precision
 from minibert.training.inference import infer
@@ -102,6 +102,7 @@ def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyT
         raise UserError(f"was trained for the task {name!r}, which is not here", where=str(path))
     kind = tasks[name]
     refuse_foreign(kind, settings)
+    refuse_trained(kind, settings)
     saved = kind.saved_settings(config.extra)
     resolved = resolve(kind.Config, (str(path / "config.json"), saved), ("command line", settings))
     named = config.extra.get("id2label") or {str(i): f"LABEL_{i}" for i in range(config.num_labels)}

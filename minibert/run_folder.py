@@ -75,8 +75,7 @@ def has_steps(out: Path) -> bool:
     places = [out, *out.glob("seeds/*")]
     if any(is_finished(place) or (place / "checkpoints").exists() for place in places):
         return True
-    logs = [place / "log.jsonl" for place in places if (place / "log.jsonl").is_file()]
-    return any('"loss"' in log.read_text("utf-8") for log in logs) if logs else not is_begun(out)
+    return not is_begun(out) and not (out / "log.jsonl").is_file()
 
 
 def check_new(out: Path) -> None:
@@ -153,7 +152,7 @@ def check_same_places(out: Path, saved: Mapping[str, Any], given: Mapping[str, A
     for name, place in given.items():
         if place is None:
             continue
-        now = place if isinstance(place, list) else str(Path(place).absolute())
+        now = str(place.absolute()) if isinstance(place, Path) else place
         if now != saved.get(name):
             raise UserError(
                 f"--resume continues the run as it was set; {name} differs: {saved.get(name)} -> {now}", where=str(out),

@@ -92,7 +92,7 @@ def test_a_run_leaves_the_model_the_scores_and_what_was_read(model, files, tmp_p
     assert data["labels"] == ["neg", "pos"]
     assert data["train"]["examples"] == 45
     tokens = {split: data[split]["tokens"] for split in ("train", "dev", "test")}
-    assert steps[-1]["tokens"] == 6 * (tokens["train"] + 3 * 2)  # the last batch of a pass has three fillers
+    assert steps[-1]["tokens"] == 6 * tokens["train"]
 
 
 def test_the_kept_model_is_that_of_the_best_epoch(model, files, tmp_path):
@@ -297,6 +297,17 @@ def test_an_unseen_label_is_refused_with_its_place(model, files, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_fails_before_its_first_checkpoint_may_begin_anew(model, files, tmp_path):
+    with pytest.raises(UserError, match="is not finite"):
+        run(model, files, tmp_path / "run", lr=1e30)
+    assert run(model, files, tmp_path / "run")["dev"]
+
+
+def test_training_data_as_dev_is_warned_of(model, files, tmp_path, capsys):
+    run(model, {"train": files["train"], "dev": files["train"]}, tmp_path / "run", console=Console(quiet=True))
+    assert "dev is the training file" in capsys.readouterr().err
+
+
 def test_nan_weights_are_refused(model, files, tmp_path):
     broken = BertModel.from_pretrained(model)
     with torch.no_grad():
@@ -347,7 +358,8 @@ def test_sigterm_saves_and_resume_ends_the_same(model, files, tmp_path):
         said = process.stderr.read()
         assert process.wait(30) == 143, said
     assert f"minibert finetune --out {tmp_path / 'cut'} --resume" in said
-    done = subprocess.run(command("finetune", "--out", tmp_path / "cut", "--resume"), capture_output=True, text=True)
+    again = command(*words[:3], "--out", tmp_path / "cut", "--resume")  # what it was started with may be said again
+    done = subprocess.run(again, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "cut")]
     assert metrics[0] == metrics[1]

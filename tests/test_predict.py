@@ -130,6 +130,28 @@ def test_out_is_never_a_folder_nor_the_input(runs, tmp_path, verb):
     assert mine.read_bytes() == file.read_bytes()
 
 
+def test_out_is_no_file_of_the_model(runs):
+    run, file = runs["cls"]
+    before = (run / "config.json").read_bytes()
+    done = command("predict", "--model", run, file, "--out", run / "config.json")
+    assert done.returncode == 2
+    assert "would overwrite a file of the model" in done.stderr
+    assert (run / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("setting", ["regression", "multi_label"])
+def test_what_a_model_is_stays(runs, setting):
+    with pytest.raises(UserError, match=f"--{setting.replace('_', '-')}: is decided when a model is trained"):
+        minibert.pipeline(runs["cls"][0], **{setting: True})
+
+
+def test_files_of_another_task_are_refused_by_their_names(runs):
+    for task, other in (("ner", "cls"), ("cls", "ner")):
+        done = command("predict", "--model", runs[task][0], runs[other][1])
+        assert done.returncode == 2
+        assert "are not of this task" in done.stderr
+
+
 def test_a_reader_that_has_seen_enough_is_no_fault(runs, tmp_path):
     (tmp_path / "many.txt").write_text("a red cat\n" * 9000, "utf-8")
     with subprocess.Popen(

@@ -81,10 +81,12 @@ def test_names_are_of_one_stage_only():
 
 @pytest.mark.parametrize("name", FOR_TASKS)
 def test_recipe_for_a_task_takes_two_steps(name, tmp_path, checkpoint_for):
-    kind = TASKS[name.split("-")[0]]
+    place, values = load_recipe(name, "finetune")
+    kind = TASKS[values.pop("task")]
+    assert kind.name == name.split("-")[0]
     demo = kind.demo(tmp_path)
     model = checkpoint_for(demo.read_text("utf-8"), tmp_path / "model", hidden_size=32, num_hidden_layers=1)
-    layers = [load_recipe(name, "finetune"), ("test", {"max_length": 48, "batch_size": 8, "epochs": 1.0})]
+    layers = [(place, values), ("test", {"max_length": 48, "batch_size": 8, "epochs": 1.0})]
     if "stride" in layers[0][1]:
         layers[1][1]["stride"] = 8
     config = resolve(kind.Config, *layers)

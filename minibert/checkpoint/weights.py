@@ -73,7 +73,8 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             str(path),
             f"write it again as {SAFETENSORS} where you trust it",
         ) from error
-    except (RuntimeError, EOFError, OSError) as error:
+    # what is no pickle at all fails in as many ways
+    except (RuntimeError, EOFError, OSError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"cut off or no PyTorch file ({error})", str(path), "copy or download it again") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise UserError("not a dictionary of tensors", str(path), "save model.state_dict() alone")

@@ -60,6 +60,7 @@ def finetune(
         run_folder.check_same_places(out, saved, {"task": task, **places})
         task = str(saved["task"])
         places = {name: Path(saved[name]) if saved[name] else None for name in FILES}
+    task, layers = from_recipe(recipe, task)
     if task is None:
         raise UserError("no task was named", where="--task", fix=f"one of {', '.join(tasks)}")
     if task not in tasks:
@@ -70,22 +71,11 @@ def finetune(
         assert out is not None
         config, _ = run_folder.resumed_settings(kind.Config, out, flags)
     else:
-        layers = [load_recipe(recipe, "finetune")] if recipe else []
         config = resolve(kind.Config, *layers, ("command line", flags))
     if show_config:
         click.echo(json.dumps({"settings": asdict(config)}, indent=1))
         return
-    for name in ("model", "train"):
-        if places[name] is None:
-            raise UserError(
-                f"no {name} was named", where=f"--{name}",
-                fix=f"minibert finetune --task {task} --model CHECKPOINT --train FILE --out RUN",
-            )  # fmt: skip
-    for name, path in places.items():
-        if path is not None and not path.exists():
-            raise UserError("there is no such file or folder", where=f"--{name} {path}")
-        if name != "model" and path is not None and path.is_dir():
-            raise UserError("is a folder; a file is needed", where=f"--{name} {path}")
+    check_places(task, places)
     if out is None:
         if not dry_run:
             raise UserError("no place for the result was named", where="--out", fix="add --out RUN")
@@ -103,3 +93,29 @@ def finetune(
         kind, config, places["model"], out, train=places["train"], dev=places["dev"], test=places["test"],
         resume=going_on, dry_run=dry_run, console=Console(quiet=quiet),
     )  # fmt: skip
+
+
+def from_recipe(recipe: str | None, task: str | None) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+    """The task, which a recipe names too, and the recipe's settings as a layer."""
+    if recipe is None:
+        return task, []
+    place, values = load_recipe(recipe, "finetune")
+    its = values.pop("task", None)
+    if its is not None and task not in (None, its):
+        raise UserError(f"is for the task {its}, not {task}", where=f"--recipe {recipe}", fix="take one for the task")
+    return task or its, [(place, values)]
+
+
+def check_places(task: str, places: dict[str, Path | None]) -> None:
+    """Refuse what is missing before torch is loaded."""
+    for name in ("model", "train"):
+        if places[name] is None:
+            raise UserError(
+                f"no {name} was named", where=f"--{name}",
+                fix=f"minibert finetune --task {task} --model CHECKPOINT --train FILE --out RUN",
+            )  # fmt: skip
+    for name, path in places.items():
+        if path is not None and not path.exists():
+            raise UserError("there is no such file or folder", where=f"--{name} {path}", fix="look at the path")
+        if name != "model" and path is not None and path.is_dir():
+            raise UserError("is a folder; a file is needed", where=f"--{name} {path}", fix="name one file")

@@ -11,6 +11,7 @@ import click
 
 from minibert.cli.sources import labelled_file
 from minibert.cli.task_options import EvaluateCommand, PredictCommand
+from minibert.errors import UserError
 
 MODEL = click.option(
     "--model", type=click.Path(path_type=Path), required=True,
@@ -49,6 +50,7 @@ def predict(
 
     Labels in INPUT are not looked at.
     """
+    refuse_model_folder(model, out)
     with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)
         from minibert.predict import predict_file
@@ -69,6 +71,7 @@ def evaluate(
     source: str, model: Path, out: Path | None, batch_size: int, precision: str, quiet: bool, **settings: Any
 ) -> None:
     """Measure a model on a labelled FILE (or - for standard input): scores as JSON, tables on the terminal."""
+    refuse_model_folder(model, out)
     with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)
         from minibert.atomic import write_text
@@ -82,6 +85,12 @@ def evaluate(
                 print_text(text)
             else:
                 write_text(out, text)
+
+
+def refuse_model_folder(model: Path, out: Path | None) -> None:
+    """Results never replace a file of the model."""
+    if out is not None and out.exists() and out.resolve().parent == model.resolve():
+        raise UserError("would overwrite a file of the model", where=f"--out {out}", fix="choose another --out")
 
 
 def without_nan(scores: dict[str, Any]) -> dict[str, Any]:

@@ -44,12 +44,13 @@ def task_options(training: bool, format_flags: tuple[str, ...]) -> list[click.Pa
     """One option a setting; where not all tasks have it, its help begins with those that do."""
     from minibert.tasks import find_tasks
 
-    configs = {name: kind.Config for name, kind in find_tasks().items()}
+    found = find_tasks()
+    configs = {name: kind.Config for name, kind in found.items()}
     shared = known_fields(FinetuneConfig)
     owners: dict[str, list[str]] = {}
     for task, config in configs.items():
         for name in known_fields(config):
-            if training or name in OF_INPUT or name not in shared:
+            if training or name in OF_INPUT or (name not in shared and name not in found[task].trained):
                 owners.setdefault(name, []).append(task)
     options: list[click.Parameter] = []
     for name, tasks in owners.items():

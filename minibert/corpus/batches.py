@@ -232,23 +232,23 @@ def load_steps(
     multiple of that, the last round is shared out evenly: processes differ by one example at most.
     """
     width = micro_batch_size * processes
-    cursors: list[Cursor] = []
+    begun: list[tuple[int, Cursor]] = []  # of each batch: its micro-batches, the cursor behind it
 
     def places() -> Iterator[np.ndarray]:
         for rows, behind in stream.batches(cursor):
-            cursors.append(behind)
+            begun.append((-(-len(rows) // width), behind))
             for first in range(0, len(rows), width):
                 yield np.array_split(rows[first : first + width], processes)[rank]
 
-    rounds = -(-stream.batch_size // width)
     loader = DataLoader(
         collator, sampler=_Sampler(places), batch_size=None, num_workers=num_workers, pin_memory=pin_memory,
         multiprocessing_context="forkserver" if num_workers else None, persistent_workers=False,
     )  # fmt: skip
     batches = iter(loader)
     while True:
-        micro_batches = [next(batches) for _ in range(rounds)]
-        yield StepBatches(micro_batches, cursors.pop(0))
+        first = next(batches)
+        rounds, behind = begun.pop(0)
+        yield StepBatches([first, *(next(batches) for _ in range(rounds - 1))], behind)
 
 
 class _Sampler:

@@ -47,10 +47,10 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.rate = rate
+        self.p = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.rate) if self.training else x
+        return dropout(x, self.p) if self.training else x
 
     def extra_repr(self) -> str:
-        return f"rate={self.rate}"
+        return f"p={self.p}"

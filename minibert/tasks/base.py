@@ -35,6 +35,7 @@ Batch = dict[str, Any]
 Prediction = dict[str, Any]  # one JSON object
 Scores = dict[str, float]
 LINE_ENDS = {ord(c): f"\\u{ord(c):04x}" for c in "\u0085\u2028\u2029"}  # str.splitlines() would cut a record there
+OTHER_FORMATS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet", ".conll", ".bio", ".iob", ".ner")
 MULTIPLE = 8  # lengths of batches: few shapes, which suit the kernels
 
 
@@ -91,7 +92,8 @@ class Task(ABC, Generic[E, C]):
 
     Class attributes: name: as in --task. summary: one line. Config: the settings, FinetuneConfig with the task's own.
         formats: what input_format may be, beside auto. output_formats: what predictions can be written as; jsonl first.
-        terms: names of the loss terms, for the log.
+        terms: names of the loss terms, for the log. trained: own settings that a model has from its training; they
+        cannot be changed afterwards.
     """
 
     name: ClassVar[str]
@@ -100,6 +102,7 @@ class Task(ABC, Generic[E, C]):
     formats: ClassVar[tuple[str, ...]]
     output_formats: ClassVar[tuple[str, ...]] = ("jsonl",)
     terms: ClassVar[tuple[str, ...]] = ("loss",)
+    trained: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C, labels: Sequence[str] = ()) -> None:
         self.config = config
@@ -257,6 +260,14 @@ class Task(ABC, Generic[E, C]):
         return {f.name: getattr(self.config, f.name) for f in own if getattr(self.config, f.name) != f.default}
 
 
+def refuse_trained(kind: type[Task[Any, Any]], settings: Mapping[str, Any]) -> None:
+    """Raises UserError for settings that a trained model has for good."""
+    for name in kind.trained:
+        if name in settings:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError("is decided when a model is trained", where=flag, fix=f"leave it out: {flag} is finetune's")
+
+
 def refuse_foreign(kind: type[Task[Any, Any]], settings: Mapping[str, Any]) -> None:
     """Raises UserError for settings that this task does not have, such as those of another task."""
     own = {f.name for f in fields(kind.Config)}
@@ -284,4 +295,10 @@ def input_format(path: Path, config: FinetuneConfig, formats: Mapping[str, str])
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in (".gz", ".bz2", ".xz", ".zst"):
         suffixes.pop()
-    return formats.get(suffixes[-1], "") if suffixes else ""
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix not in formats and suffix in OTHER_FORMATS:
+        raise UserError(
+            f"files of labels that end in {suffix} are not of this task", where=str(path),
+            fix=f"--input-format {'|'.join(known)}, if that is what it holds",
+        )  # fmt: skip
+    return formats.get(suffix, "")

@@ -57,6 +57,7 @@ class Cls(Task[ClsExample, ClsConfig]):
     summary = "one class for a text or a pair of texts, several labels, or a number (CSV, TSV, JSONL, parquet)"
     Config = ClsConfig
     formats = NAMES
+    trained = ("multi_label", "regression", "labels", "class_weights")
 
     def __init__(self, config: ClsConfig, labels: Sequence[str] = ()) -> None:
         super().__init__(config, labels)

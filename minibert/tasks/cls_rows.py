@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from minibert.tasks.base import Reading, input_format
 from minibert.tasks.tables import FORMATS, TableReader
 
 PLACES = {"text": "1", "label": "2"}  # where the default columns are in a file without header
-MANY = 100  # classes; more of them than half of the rows are taken for a column of something else
+MANY = 30  # rows; of so many and more, classes in more than half of them are taken for another column
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WRITTEN_LIST = re.compile(r"\[\s*(['\"].*)?\]", re.DOTALL)  # how Python writes a list of labels into a cell
 
@@ -74,6 +75,12 @@ class ClsConfig(FinetuneConfig):
         if self.delimiter != "\\t" and (len(self.delimiter) > 1 or self.delimiter in ('"', "\n", "\r")):
             fix = r"one character, no quote and no line break; \t is a tab"
             raise UserError(f"delimiter is {self.delimiter!r}", "delimiter", fix)
+        columns = ("text_column", "pair_column", "label_column", "id_column")
+        used = Counter(name for name in (getattr(self, column) for column in columns[:3]) if name)
+        if used and used.most_common(1)[0][1] > 1:
+            twice = used.most_common(1)[0][0]
+            those = [f"--{column.replace('_', '-')}" for column in columns if getattr(self, column) == twice]
+            raise UserError(f"{' and '.join(those)} are the same column {twice!r}", those[0], "name two columns")
         for name in ("text_column", "label_column", "label_delimiter"):
             if not getattr(self, name):
                 raise UserError(f"{name} is empty", name, "leave it out for the default")
@@ -208,7 +215,7 @@ def label_names(examples: Sequence[ClsExample], config: ClsConfig) -> list[str]:
     if len(names) < 2 - config.multi_label:
         what = f"all {len(examples)} rows have the label {shorten(names[0])}" if names else "no row has a label"
         raise UserError(what, file, "give texts of other classes too, or another --label-column")
-    if len(names) > MANY and len(names) > len(examples) / 2 and not config.multi_label:
+    if len(examples) >= MANY and len(names) > len(examples) / 2 and not config.multi_label:
         fix = "--label-column names another column; if these are classes, list them with --labels FILE"
         shown = ", ".join(map(shorten, names[:3]))
         raise UserError(f"{len(names)} classes in {len(examples)} rows, such as {shown}", file, fix)

@@ -104,6 +104,8 @@ def show_data(task: AnyTask, parts: Mapping[str, Part], facts: Mapping[str, Any]
         rows.append(("a row", first[:160] + (" ..." if len(first) > 160 else "")))
     console.table("data", rows)
     for part in parts.values():
+        if part.name != "train" and part.path.samefile(parts["train"].path):
+            console.warn(f"{part.name} is the training file: what is measured there says nothing of other text")
         for note in part.reading.notes:
             console.say(f"  {part.path.name}: {note}")
         for what, records in (("skipped", part.reading.skipped), ("repaired", part.reading.repaired)):

@@ -127,11 +127,16 @@ class Qa(Task[QaExample, QaConfig]):
         return examples
 
     def settled(self, examples: Sequence[QaExample]) -> Qa:
-        """Decide whether a question may have no answer, where that is left to the training examples."""
-        if self.config.unanswerable != "auto":
-            return self
-        some = any(example.texts == () for example in examples)
-        return Qa(replace(self.config, unanswerable="yes" if some else "no"))
+        """Decide what is left to the training examples: whether a question may have no answer, and for Chinese that
+        CMRC's F1 chooses the model (SQuAD's takes an answer for one word, and is blind to what is nearly right).
+        """
+        config = self.config
+        if config.unanswerable == "auto":
+            some = any(example.texts == () for example in examples)
+            config = replace(config, unanswerable="yes" if some else "no")
+        if not config.best and _is_chinese(_gold_of(examples).values()):
+            config = replace(config, best="cmrc_f1")
+        return Qa(config)
 
     def encode(self, examples: Sequence[QaExample], tokenizer: BertTokenizer, *, gold: bool, first: int = 0) -> Encoded:
         """Rows of [CLS] question [SEP] window [SEP]; see encode_questions."""

@@ -52,7 +52,7 @@ class Record:
         if self.tokens is None:
             self.tokens = tokens - step.num_tokens
         if step.step % self.log_every and step.step != 1 and step.share < 1:
-            return f"step {step.step}  {self.note}"
+            return self.note
         now = time.monotonic()
         speed = (tokens - self.tokens) / max(now - self.clock - self.paused, 1e-9)
         self.clock, self.tokens, self.paused = now, tokens, 0.0
@@ -64,8 +64,8 @@ class Record:
         }  # fmt: skip
         self._write(line)
         self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=step.step)
-        self.note = f"loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
-        return f"step {step.step}  {self.note}"
+        self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
+        return self.note
 
     @contextmanager
     def pause(self) -> Iterator[None]:

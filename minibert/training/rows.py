@@ -11,29 +11,27 @@ from torch.utils.data import Dataset
 
 from minibert.corpus.batches import Batch, Cursor
 
-GROUP_BATCHES = (
-    50  # batches that are sorted by length together: large enough for little padding, small enough for chance
-)
-FILLER = -1  # stands in the last batch of a pass for rows that there are not
+GROUP_BATCHES = 50  # batches that are sorted by length together: enough for little padding, few enough for chance
+FILLER = -1  # stands in the last batch of a pass, so that every process has a row
 
 
 class RowStream:
     """An endless stream of batches of row numbers. The order is a function of (seed, epoch).
 
-    Args: lengths (n,): tokens of each row. batch_size: rows in a batch, over all processes. Every batch has that many:
-        the last one of a pass is filled up with FILLER, so that processes and micro-batches share it as any other.
+    Args: lengths (n,): tokens of each row. batch_size: rows in a batch, over all processes. The last batch of a pass
+        has what is left, filled up with FILLER to a multiple of the processes.
     """
 
-    def __init__(self, lengths: Sequence[int], *, seed: int, batch_size: int) -> None:
-        self.lengths, self.seed, self.batch_size = np.asarray(lengths), seed, batch_size
+    def __init__(self, lengths: Sequence[int], *, seed: int, batch_size: int, processes: int = 1) -> None:
+        self.lengths, self.seed, self.batch_size, self.processes = np.asarray(lengths), seed, batch_size, processes
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches in a pass."""
         return math.ceil(len(self.lengths) / self.batch_size)
 
-    def epoch(self, epoch: int) -> np.ndarray:
-        """(steps, batch_size) row numbers: GROUP_BATCHES batches at a time sorted by length, then shuffled."""
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """The row numbers of each batch: GROUP_BATCHES batches at a time sorted by length, then shuffled."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         order = random.permutation(len(self.lengths))
         full = len(order) // self.batch_size * self.batch_size
@@ -41,15 +39,12 @@ class RowStream:
         windows = [order[first : min(first + window, full)] for first in range(0, full, window)]
         by_length = [rows[np.argsort(self.lengths[rows], kind="stable")] for rows in windows]
         batches = np.concatenate([order[:0], *by_length]).reshape(-1, self.batch_size)
-        batches = batches[random.permutation(len(batches))]
         rest = order[full:]
-        if not len(rest):
-            return batches
-        last = np.concatenate([rest, np.full(self.batch_size - len(rest), FILLER)])
-        return np.concatenate([batches, last[None]])
+        last = np.concatenate([rest, np.full(-len(rest) % self.processes, FILLER)])
+        return [*batches[random.permutation(len(batches))], *([last] if len(last) else [])]
 
     def batches(self, cursor: Cursor) -> Iterator[tuple[np.ndarray, Cursor]]:
-        """From the cursor on, without end: (row numbers (batch_size,), the cursor behind them)."""
+        """From the cursor on, without end: (row numbers, the cursor behind them)."""
         epoch, done = cursor.epoch, cursor.batch
         while True:
             batches = self.epoch(epoch)

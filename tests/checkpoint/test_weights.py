@@ -96,3 +96,10 @@ def test_tensorflows_files_are_named_with_the_way_out(name: str, tmp_path: Path)
 def test_folder_without_weights_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model.safetensors"):
         read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"Repository not found\n", bytes(range(256)), b"\x80\x02}", b".", b"e" * 90])
+def test_what_is_no_pickle_at_all_is_refused(tmp_path, content):
+    (tmp_path / PICKLE).write_bytes(content)
+    with pytest.raises(UserError, match=PICKLE):
+        read_weights(tmp_path)
