@@ -115,7 +115,7 @@ class DataSet:
 
         task, config = self.task, self.task.config
         lengths = np.array([len(feature.ids) for feature in self.features])
-        order = RowStream(lengths.tolist(), seed=next(seeds), batch_size=self.batch_size).epoch(0).reshape(-1)
+        order = np.concatenate(RowStream(lengths.tolist(), seed=next(seeds), batch_size=self.batch_size).epoch(0))
         batches = self.chosen(order[order != FILLER], lengths)
         accelerator = make_accelerator(
             precision=precision, tracker="none", out=self.work, batch_size=self.batch_size
