@@ -82,7 +82,7 @@ def test_finetune_refuses_in_one_message(words, said, tmp_path):
 
 def test_settings_of_a_task_are_shown(tmp_path):
     shown = json.loads(run("finetune", "--task", "qa", "--recipe", "qa-zh", "--lr", "0.1", "--show-config").stdout)
-    assert (shown["settings"]["lr"], shown["settings"]["epochs"], shown["settings"]["stride"]) == (0.1, 6.0, 128)
+    assert (shown["settings"]["lr"], shown["settings"]["epochs"], shown["settings"]["stride"]) == (0.1, 4.0, 128)
 
 
 def test_every_option_of_pretrain_has_a_sentence():
