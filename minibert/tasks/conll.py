@@ -7,11 +7,11 @@ and no-break blanks are characters like others: Chinese files have them as token
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minibert.corpus.decoding import line_blocks
+from minibert.corpus.json_lines import numbered_lines
 from minibert.errors import UserError
 from minibert.tasks.tags import is_tag
 
@@ -43,7 +43,7 @@ def read_conll(path: Path, encoding: str, *, gold: bool) -> tuple[list[Sentence]
     rows = _Rows(str(path), gold)
     comments = blanks = 0
     inside = False
-    for number, line in _numbered(path, encoding):
+    for number, line in numbered_lines(path, encoding):
         if not line.strip(_BLANKS):
             inside = False
             continue
@@ -126,11 +126,3 @@ def _is_comment(line: str, columns: Sequence[str]) -> bool:
 
 def _columns(count: int) -> str:
     return f"{count} column" + ("s" if count > 1 else "")
-
-
-def _numbered(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    number = 0
-    for block in line_blocks(path, encoding):
-        for line in block:
-            number += 1
-            yield number, line
