@@ -36,7 +36,7 @@ def is_begun(out: Path) -> bool:
 
 @contextmanager
 def held(out: Path, *, resume: bool) -> Iterator[None]:
-    """Make the run folder and keep other runs out of it; a run that fails before its first step leaves nothing there.
+    """Make the run folder and keep other runs out of it; a run that fails before its first checkpoint leaves nothing.
 
     The lock is the system's: one whose owner has died holds nobody up.
     Raises: UserError if the folder cannot be made, is in use, or holds another run.
@@ -58,24 +58,24 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
         try:
             if not resume:
                 check_new(out)
-            yield
-        except BaseException:
-            if not resume and not has_steps(out):
-                for name in ("settings.json", "data.json", "log.jsonl", "seeds"):
-                    remove(out / name)
-            raise
+            try:
+                yield
+            except BaseException:
+                if not resume and not has_checkpoints(
+                    out
+                ):  # all that is in there is this run's: check_new has seen to it
+                    for name in ("settings.json", "data.json", "log.jsonl", "seeds"):
+                        remove(out / name)
+                raise
         finally:
             lock.unlink(missing_ok=True)
             with suppress(OSError):  # not empty: it stays
                 out.rmdir()
 
 
-def has_steps(out: Path) -> bool:
-    """Whether a run in this folder has made a step or a checkpoint, or belongs to somebody else."""
-    places = [out, *out.glob("seeds/*")]
-    if any(is_finished(place) or (place / "checkpoints").exists() for place in places):
-        return True
-    return not is_begun(out) and not (out / "log.jsonl").is_file()
+def has_checkpoints(out: Path) -> bool:
+    """Whether a run in this folder has got so far that there is something to go on from."""
+    return any(is_finished(place) or (place / "checkpoints").exists() for place in (out, *out.glob("seeds/*")))
 
 
 def check_new(out: Path) -> None:

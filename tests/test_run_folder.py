@@ -87,3 +87,14 @@ def test_broken_settings_are_user_errors(tmp_path, content):
     (tmp_path / "settings.json").write_text(content)
     with pytest.raises(UserError, match=r"settings\.json"):
         resumed_settings(PretrainConfig, tmp_path, {})
+
+
+@pytest.mark.parametrize("names", [("settings.json", "log.jsonl"), ("log.jsonl", "data.json", "seeds/0/precious")])
+def test_a_start_that_is_refused_deletes_nothing(tmp_path, names):
+    """An unfinished run without a checkpoint, or somebody else's files of the same names."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError), held(tmp_path, resume=False):
+        pass
+    assert all((tmp_path / name).is_file() for name in names)
