@@ -22,7 +22,7 @@ BATCH_SIZE = click.option(
 )
 PRECISION = click.option(
     "--precision", type=click.Choice(["fp32", "bf16", "fp16", "auto"]), default="fp32", show_default=True,
-    help="fp32: the same answers in any batch, but for rounding; auto: bf16 where the hardware has it, which is faster.",
+    help="fp32: the same answers in any batch, but for rounding; auto: bf16 where the hardware has it, faster.",
 )  # fmt: skip
 QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
 
