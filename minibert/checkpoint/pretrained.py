@@ -1,26 +1,51 @@
 """The model classes that users import: the networks of minibert.model, which know tensors only, plus the disk."""
 
+from __future__ import annotations
+
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args, overload
 
 from torch import nn
 
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
+from minibert.errors import UserError
 from minibert.model import bert, heads
 from minibert.tokenization.tokenizer import BertTokenizer
 
+if TYPE_CHECKING:
+    from minibert.model.bert import BertConfig
+
 P = TypeVar("P", bound="Pretrained")
+Head = Literal["encoder", "pretraining", "mlm", "cls", "ner", "qa"]
 
 
 class Pretrained(nn.Module):
     """from_pretrained and save_pretrained, as people know them from transformers."""
 
+    config: BertConfig
+
     @classmethod
-    def from_pretrained(cls: type[P], path: str | Path) -> P:
-        """Open a minibert run or a Hugging Face folder. Warns, naming them, where parts of the model start fresh."""
-        model, report = load_model(cls, path)
+    def from_pretrained(cls: type[P], path: str | Path, *, num_labels: int | None = None) -> P:
+        """Open a minibert run or any folder with a BERT in it: float32, on the CPU, in eval mode.
+
+        Args: num_labels: outputs of a classification or tagging head. Where the checkpoint has another number, its
+            head and its names of labels are left out, and a new head is drawn.
+        Warns where parts of the model start fresh, and names them. Raises: UserError as load_model does.
+        """
+        if num_labels is None:
+            model, report = load_model(cls, path)
+        else:
+            if num_labels < 1:
+                raise UserError(f"num_labels is {num_labels}, not 1 or more")
+            config = load_config(path)
+            leave_out: tuple[str, ...] = ()
+            if num_labels != config.num_labels:
+                config, leave_out = replace(config, extra=with_labels(config.extra, num_labels)), ("classifier.",)
+            model, report = load_model(cls, path, config=config, leave_out=leave_out)
         if report.fresh:
             warnings.warn(f"{path} lacks and {cls.__name__} starts fresh: {', '.join(report.fresh)}", stacklevel=2)
         return model
@@ -28,6 +53,17 @@ class Pretrained(nn.Module):
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors; the tokenizer has its own save_pretrained."""
         save_checkpoint(self, None, path)
+
+
+def with_labels(extra: Mapping[str, object], number: int) -> dict[str, object]:
+    """The unknown keys of a config with so many labels, named as transformers names those without a name."""
+    stale = ("label2id", "num_labels", "problem_type", "minibert")  # they spoke of the labels that were
+    names = {str(i): f"LABEL_{i}" for i in range(number)}
+    return {
+        **{key: value for key, value in extra.items() if key not in stale},
+        "id2label": names,
+        "label2id": {name: int(i) for i, name in names.items()},
+    }
 
 
 class BertModel(Pretrained, bert.BertModel):
@@ -54,23 +90,65 @@ class BertForQuestionAnswering(Pretrained, heads.BertForQuestionAnswering):
     """heads.BertForQuestionAnswering that opens and saves itself."""
 
 
-CLASSES = {
-    kind.__name__: kind
-    for kind in (
-        BertModel, BertForPreTraining, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification,
-        BertForQuestionAnswering,
-    )
-}  # fmt: skip
+HEADS: Mapping[Head, type[Pretrained]] = {
+    "encoder": BertModel,
+    "pretraining": BertForPreTraining,
+    "mlm": BertForMaskedLM,
+    "cls": BertForSequenceClassification,
+    "ner": BertForTokenClassification,
+    "qa": BertForQuestionAnswering,
+}
 
 
-def load(path: str | Path) -> tuple[Pretrained, BertTokenizer]:
-    """A checkpoint's model, of the class it was saved as (BertModel where that is none of minibert's), and tokenizer.
+def class_of(config: BertConfig) -> type[Pretrained]:
+    """The class that a config names as its architecture; the encoder alone where that is none of minibert's."""
+    names = [str(name).removeprefix("Megatron") for name in config.extra.get("architectures") or ()]
+    classes = {kind.__name__: kind for kind in HEADS.values()}
+    return next((classes[name] for name in names if name in classes), BertModel)
 
-    Raises: UserError for a folder that is no BERT, and for a vocabulary larger than the embedding.
+
+@overload
+def load(path: str | Path, head: None = ..., *, num_labels: int | None = ...) -> tuple[Pretrained, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["encoder"], *, num_labels: int | None = ...
+) -> tuple[BertModel, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["pretraining"], *, num_labels: int | None = ...
+) -> tuple[BertForPreTraining, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["mlm"], *, num_labels: int | None = ...
+) -> tuple[BertForMaskedLM, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["cls"], *, num_labels: int | None = ...
+) -> tuple[BertForSequenceClassification, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["ner"], *, num_labels: int | None = ...
+) -> tuple[BertForTokenClassification, BertTokenizer]: ...
+@overload
+def load(
+    path: str | Path, head: Literal["qa"], *, num_labels: int | None = ...
+) -> tuple[BertForQuestionAnswering, BertTokenizer]: ...
+
+
+def load(
+    path: str | Path, head: Head | None = None, *, num_labels: int | None = None
+) -> tuple[Pretrained, BertTokenizer]:
+    """A checkpoint's model, in eval mode, and its tokenizer.
+
+    Args: path: a minibert run, or any folder with a BERT in it. head: what stands on the encoder: "encoder" (nothing),
+        "pretraining", "mlm", "cls", "ner", "qa"; None: what it was saved with (BertModel where that is none of
+        minibert's). What the checkpoint lacks starts fresh, with a warning. num_labels: as in from_pretrained.
+    Raises: UserError for a folder that is no BERT, for a vocabulary larger than the embedding, and an unknown head.
     """
     config = load_config(path)
-    names = [name.removeprefix("Megatron") for name in config.extra.get("architectures") or ()]
-    kind = next((CLASSES[name] for name in names if name in CLASSES), BertModel)
+    if head is not None and head not in HEADS:
+        raise UserError(f"there is no head {head!r}", fix=f"one of {', '.join(get_args(Head))}")
+    kind = class_of(config) if head is None else HEADS[head]
     tokenizer = BertTokenizer.from_pretrained(path)
     check_vocabulary(len(tokenizer), config, str(path))
-    return kind.from_pretrained(path), tokenizer
+    return kind.from_pretrained(path, num_labels=num_labels), tokenizer
