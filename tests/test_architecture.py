@@ -27,7 +27,7 @@ LEVELS = {
     "finetune": 5,
     "predict": 5,
     "fill_mask": 5,
-    "embed": 5,
+    "vectors": 5,
     "extend": 5,
     "convert": 5,
     "export": 5,

@@ -66,7 +66,9 @@ def config_from_dict(raw: dict[str, Any], where: str) -> BertConfig:
 
 def config_to_dict(config: BertConfig, class_name: str) -> dict[str, Any]:
     """What config.json holds for a float32 model of this class, so that transformers opens its namesake."""
-    stale = ("dtype", "torch_dtype", "transformers_version")  # true of the file that was read, not of this one
+    stale = ["dtype", "torch_dtype", "transformers_version"]  # true of the file that was read, not of this one
+    if class_name == "BertForQuestionAnswering" and config.num_labels != 2:
+        stale += ["id2label", "label2id", "num_labels"]  # transformers would make its span head as wide as these
     pre = config.norm == "pre"
     return {
         **{key: value for key, value in config.extra.items() if key not in stale},

@@ -74,3 +74,10 @@ def test_broken_config_is_a_users_error(text: str, message: str, tmp_path: Path)
 def test_folder_without_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no config.json or bert_config.json here"):
         load_config(tmp_path)
+
+
+def test_a_span_head_is_not_made_as_wide_as_the_labels_of_another_task() -> None:
+    """transformers' BertForQuestionAnswering has num_labels outputs."""
+    config = BertConfig(extra={"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}})
+    assert "id2label" in config_to_dict(config, "BertForTokenClassification")
+    assert not {"id2label", "label2id"} & config_to_dict(config, "BertForQuestionAnswering").keys()
