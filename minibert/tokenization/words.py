@@ -18,8 +18,9 @@ class WordSplitter:
     """Cleans, normalises and splits text as BERT does before WordPiece.
 
     Args: lowercase, strip_accents, chinese_chars: BertNormalizer's settings. strip_accents None follows lowercase.
-    Source: google-research/bert BasicTokenizer as ported in `tokenizers`. Its Han ranges miss U+2B820..U+2B91F and
-        Extensions F and later; such characters are not isolated, here as in `transformers`.
+    Source: google-research/bert BasicTokenizer as ported in `tokenizers`. The port misses U+2B820..U+2B91F among Han
+        (both miss Extensions F and later) and has older Unicode tables: docs/tokenization.md lists every character that
+        differs. They are kept as in `transformers`, so that a saved folder gives everybody the same ids.
     """
 
     def __init__(self, *, lowercase: bool, strip_accents: bool | None = None, chinese_chars: bool = True) -> None:
@@ -57,11 +58,12 @@ class _CharacterTable(dict[int, str]):
 
     def _ask(self, character: str) -> str:
         if LONE_SURROGATE.match(character):
-            return ""  # half a character: `tokenizers` cannot even be asked; dropped like the rest of category C
+            return ""  # half a character: `tokenizers` cannot even be asked; dropped as private use is
         normal = self._normalizer.normalize_str
         if self._decomposes:
-            # Two marks of combining classes 224 and 6: whatever is reordered at all moves past one of them.
-            after, before = "\u302e" + character, character + "\U00016ff0"
+            # Two marks of combining classes 224 and 9, old enough for any table: whatever is reordered at all and stays
+            # moves past one of them.
+            after, before = "\u302e" + character, character + "\u1b44"
             if any(normal(pair) != normal(pair[0]) + normal(pair[1]) for pair in (after, before)):
                 return REORDERED
         pieces = self._pre_tokenizer.pre_tokenize_str(normal(f"a{character}a"))
