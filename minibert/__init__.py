@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minibert.model.bert import BertConfig as BertConfig
     from minibert.predict import pipeline as pipeline
     from minibert.tokenization.tokenizer import BertTokenizer as BertTokenizer
+    from minibert.vectors.embed import embed as embed
 
 __version__ = version("minibert")
 
@@ -32,13 +33,15 @@ _PLACES = {
     "BertModel": "minibert.checkpoint.pretrained",
     "BertTokenizer": "minibert.tokenization.tokenizer",
     "UserError": "minibert.errors",
+    "embed": "minibert.vectors.embed",
     "load": "minibert.checkpoint.pretrained",
     "pipeline": "minibert.predict",
 }
 
 __all__ = [
     "BertConfig", "BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering", "BertForSequenceClassification",
-    "BertForTokenClassification", "BertModel", "BertTokenizer", "UserError", "__version__", "load", "pipeline",
+    "BertForTokenClassification", "BertModel", "BertTokenizer", "UserError", "__version__", "embed", "load",
+    "pipeline",
 ]  # fmt: skip
 
 

@@ -1,5 +1,9 @@
 """What people import from minibert itself."""
 
+import inspect
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -60,3 +64,54 @@ def test_vocabulary_larger_than_the_embedding_is_refused_with_both_numbers(run):
     lines = len((run / "vocab.txt").read_text("utf-8").splitlines())
     with pytest.raises(UserError, match=f"(?s){lines}.*{lines - 2}|{lines - 2}.*{lines}"):
         minibert.load(run)
+
+
+def public_callables():
+    """The public functions, and the public methods of the public classes, that minibert wrote."""
+    for name in minibert.__all__:
+        thing = getattr(minibert, name)
+        if not inspect.isclass(thing):
+            if callable(thing):
+                yield name, thing
+            continue
+        for attribute in dir(thing):
+            member = inspect.getattr_static(thing, attribute)
+            member = getattr(member, "__func__", member)  # of a class method
+            public = not attribute.startswith("_") or attribute in ("__init__", "__call__")
+            if public and inspect.isfunction(member) and member.__module__.startswith("minibert"):
+                yield f"{name}.{attribute}", member
+
+
+def test_every_public_callable_has_full_annotations():
+    found = dict(public_callables())
+    assert {"load", "embed", "pipeline", "BertModel.forward", "BertModel.from_pretrained"} <= found.keys()
+    bare = []
+    for name, function in found.items():
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+        bare += [f"{name}({p.name})" for p in own if p.annotation is p.empty]
+        bare += [name] if signature.return_annotation is signature.empty else []
+    assert bare == []
+
+
+def test_types_are_shipped(root):
+    assert (root / "minibert/py.typed").is_file()
+
+
+def test_every_public_name_says_what_it_is():
+    for name in minibert.__all__:
+        thing = getattr(minibert, name)
+        if callable(thing):
+            assert thing.__doc__, name
+
+
+def test_loading_and_embedding_need_no_transformers_and_warn_of_nothing(run):
+    code = f"""
+import sys, minibert
+pair = minibert.load({str(run)!r})
+assert minibert.embed(pair, "a cat").shape == minibert.embed({str(run)!r}, "a cat").shape == (16,)
+assert callable(minibert.embed)
+print("transformers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

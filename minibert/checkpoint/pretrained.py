@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args, overload
 
@@ -36,16 +35,9 @@ class Pretrained(nn.Module):
             head and its names of labels are left out, and a new head is drawn.
         Warns where parts of the model start fresh, and names them. Raises: UserError as load_model does.
         """
-        if num_labels is None:
-            model, report = load_model(cls, path)
-        else:
-            if num_labels < 1:
-                raise UserError(f"num_labels is {num_labels}, not 1 or more")
-            config = load_config(path)
-            leave_out: tuple[str, ...] = ()
-            if num_labels != config.num_labels:
-                config, leave_out = replace(config, extra=with_labels(config.extra, num_labels)), ("classifier.",)
-            model, report = load_model(cls, path, config=config, leave_out=leave_out)
+        if num_labels is not None and num_labels < 1:
+            raise UserError(f"num_labels is {num_labels}, not 1 or more")
+        model, report = load_model(cls, path, num_labels=num_labels)
         if report.fresh:
             warnings.warn(f"{path} lacks and {cls.__name__} starts fresh: {', '.join(report.fresh)}", stacklevel=2)
         return model
@@ -53,17 +45,6 @@ class Pretrained(nn.Module):
     def save_pretrained(self, path: str | Path) -> None:
         """Write config.json and model.safetensors; the tokenizer has its own save_pretrained."""
         save_checkpoint(self, None, path)
-
-
-def with_labels(extra: Mapping[str, object], number: int) -> dict[str, object]:
-    """The unknown keys of a config with so many labels, named as transformers names those without a name."""
-    stale = ("label2id", "num_labels", "problem_type", "minibert")  # they spoke of the labels that were
-    names = {str(i): f"LABEL_{i}" for i in range(number)}
-    return {
-        **{key: value for key, value in extra.items() if key not in stale},
-        "id2label": names,
-        "label2id": {name: int(i) for i, name in names.items()},
-    }
 
 
 class BertModel(Pretrained, bert.BertModel):

@@ -56,6 +56,12 @@ def test_type_of_the_file_that_was_read_is_not_written_again() -> None:
         ({"hidden_size": "16"}, "hidden_size is '16', not of type int"),
         ({"hidden_size": True}, "hidden_size is True, not of type int"),
         ({"hidden_act": "swish"}, "config.json: hidden_act is 'swish'"),
+        ({"id2label": ["a", "b"]}, r"id2label is \['a', 'b'\], not an object of names"),
+        ({"num_labels": 0}, "num_labels is 0, not a number from 1 to 1,000,000"),
+        ({"_num_labels": 10**12}, "num_labels is 1000000000000, not a number"),
+        ({"num_labels": True}, "num_labels is True"),
+        ({"architectures": "BertModel"}, "architectures is 'BertModel', not a list of names"),
+        ({"architectures": [3]}, r"architectures is \[3\]"),
     ],
 )
 def test_another_model_is_refused_by_name(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -64,7 +70,9 @@ def test_another_model_is_refused_by_name(raw: dict[str, Any], message: str, tmp
         load_config(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[]", "not a JSON object")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "not JSON"), ("[]", "not a JSON object"), ("[" * 100_000, "not JSON")]
+)
 def test_broken_config_is_a_users_error(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
@@ -81,3 +89,49 @@ def test_a_span_head_is_not_made_as_wide_as_the_labels_of_another_task() -> None
     config = BertConfig(extra={"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}})
     assert "id2label" in config_to_dict(config, "BertForTokenClassification")
     assert not {"id2label", "label2id"} & config_to_dict(config, "BertForQuestionAnswering").keys()
+
+
+@pytest.mark.parametrize("key", ["num_labels", "_num_labels"])
+def test_old_number_of_labels_becomes_names(key: str) -> None:
+    config = config_from_dict({key: 3, "mine": 1}, "here")
+    assert config.num_labels == 3
+    assert config.extra["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    assert config.extra["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
+    assert transformers.BertConfig.from_dict(config_to_dict(config, "BertModel")).num_labels == 3
+    assert config_to_dict(config, "BertModel")["mine"] == 1
+
+
+def test_names_of_labels_win_over_an_old_number() -> None:
+    config = config_from_dict({"num_labels": 3, "id2label": {"0": "a", "1": "b"}}, "here")
+    assert config.extra == {"id2label": {"0": "a", "1": "b"}}
+    assert config_from_dict({"num_labels": 3, "id2label": None}, "here").num_labels == 3
+    assert "id2label" not in config_from_dict({"num_labels": None}, "here").extra
+
+
+def test_missing_folder_and_file_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder") as caught:
+        load_config(tmp_path / "google-bert" / "bert-base-chinese")
+    assert "none is downloaded" in str(caught.value)
+    for name in ("w.bin", "bert_model.ckpt.index"):
+        (tmp_path / name).touch()
+    for name in ("w.bin", "bert_model.ckpt.index", "bert_model.ckpt"):
+        with pytest.raises(UserError, match="is a file; a checkpoint is a folder") as caught:
+            load_config(tmp_path / name)
+        assert f"minibert convert {tmp_path / name} --out DIR" in str(caught.value)
+
+
+def test_config_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").touch()
+
+    def refuse(*args: Any, **kwargs: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UserError, match=r"config.json: cannot be read: Permission denied"):
+        load_config(tmp_path)
+
+
+def test_the_folder_one_is_in_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOOGLE), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_config(".").hidden_size == 16

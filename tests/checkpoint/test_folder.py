@@ -1,4 +1,5 @@
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig, BertModel
-from minibert.model.heads import BertForMaskedLM, BertForPreTraining
+from minibert.model.heads import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 
 SHAPE = {
     "vocab_size": 40,
@@ -148,6 +149,14 @@ def wrapped(weights: Weights) -> Weights:
     return {f"module.{name}": tensor for name, tensor in weights.items()}
 
 
+def in_a_model_of_ones_own(weights: Weights) -> Weights:
+    return {f"model.{name}": tensor for name, tensor in weights.items()} | {"loss.weight_of_classes": torch.ones(2)}
+
+
+def compiled(weights: Weights) -> Weights:
+    return {f"_orig_mod.{name}".replace("layer.1.", "layer.1._orig_mod."): t for name, t in weights.items()}
+
+
 def with_buffers(weights: Weights) -> Weights:
     return {**weights, "bert.embeddings.position_ids": torch.arange(24)[None]}
 
@@ -163,14 +172,19 @@ def only_decoder_bias(weights: Weights) -> Weights:
     return {**weights, "cls.predictions.decoder.bias": bias}
 
 
-@pytest.mark.parametrize("form", [old_norm_names, no_prefix, wrapped, with_buffers, full_decoder, only_decoder_bias])
+@pytest.mark.parametrize(
+    "form",
+    [old_norm_names, no_prefix, wrapped, in_a_model_of_ones_own, compiled, with_buffers, full_decoder,
+     only_decoder_bias],
+)  # fmt: skip
 def test_every_known_form_of_names_is_read(
     form: Callable[[Weights], Weights], reference: tuple[Path, nn.Module], tmp_path: Path
 ) -> None:
     folder, theirs = reference
     rewrite(folder, form)
     ours, report = load_model(BertForPreTraining, folder)
-    assert (report.fresh, report.ignored) == ((), ())
+    assert report.fresh == ()
+    assert report.ignored == (("loss.weight_of_classes",) if form is in_a_model_of_ones_own else ())
     assert_same(ours, theirs)
     head = ours.cls.predictions
     assert head.decoder.weight.data_ptr() == ours.bert.embeddings.word_embeddings.weight.data_ptr()
@@ -254,18 +268,125 @@ def test_wrong_shape_is_refused_with_both(reference: tuple[Path, nn.Module]) -> 
         load_model(BertForPreTraining, folder)
 
 
-@pytest.mark.parametrize("change", [{"num_hidden_layers": 1}, {"model_type": "megatron-bert"}])
-def test_config_of_another_encoder_is_refused(change: dict[str, Any], reference: tuple[Path, nn.Module]) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 1}, r"the weights have 2 layers, the config 1 \(num_hidden_layers\)"),
+        ({"num_hidden_layers": 10**9}, "the weights have 2 layers, the config 1000000000"),  # at once
+        ({"model_type": "megatron-bert"}, r"'encoder.layer.0.attention.ln.weight' \(16,\) is missing"),
+        ({"vocab_size": 10**13}, r"is \(40, 16\), but the config makes it \(10000000000000, 16\)"),
+        ({"vocab_size": 2**62}, "the config's sizes cannot be built"),
+        ({"vocab_size": 10**30}, "the config's sizes cannot be built"),
+    ],
+)
+def test_config_of_another_encoder_is_refused(
+    change: dict[str, Any], message: str, reference: tuple[Path, nn.Module]
+) -> None:
     folder, _ = reference
     reconfigure(folder, **change)
-    with pytest.raises(UserError, match=r"model.safetensors: .*(have no place|is missing)"):
+    with pytest.raises(UserError, match=rf"model.safetensors: .*{message}"):
         load_model(BertForPreTraining, folder)
+
+
+def test_weights_of_something_else_are_refused(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    rewrite(folder, lambda w: {"wte.weight": torch.zeros(4, 4)})
+    with pytest.raises(
+        UserError, match=r"'embeddings.word_embeddings.weight' is missing among its 1 tensors, 'wte.weight' for one"
+    ):
+        load_model(BertForPreTraining, folder)
+
+
+def test_encoder_weight_without_a_place_is_refused(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    rewrite(folder, lambda w: {**w, "bert.encoder.layer.0.attention.new.weight": torch.zeros(1)})
+    with pytest.raises(UserError, match=r"1 encoder weights have no place .*, 'encoder.layer.0.attention.new.weight'"):
+        load_model(BertForPreTraining, folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_floating_type_is_read_as_float32(dtype: torch.dtype, reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    rewrite(folder, lambda w: {name: tensor.to(dtype) for name, tensor in full_decoder(w).items()})
+    ours, _ = load_model(BertForPreTraining, folder)
+    stored = load_file(folder / "model.safetensors")
+    for name, parameter in ours.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, stored[name].float())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool])
+def test_weights_that_are_no_floating_point_are_refused(dtype: torch.dtype, reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    name = "bert.encoder.layer.0.output.dense.weight"
+    rewrite(folder, lambda w: {**w, name: w[name].to(dtype)})
+    kind = str(dtype).removeprefix("torch.")
+    with pytest.raises(UserError, match=f"'encoder.layer.0.output.dense.weight' is stored as {kind}"):
+        load_model(BertForPreTraining, folder)
+
+
+def test_empty_weight_is_refused(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    rewrite(folder, lambda w: {**w, "cls.predictions.bias": torch.zeros(0)})
+    with pytest.raises(UserError, match=r"'cls.predictions.bias' is \(0,\), but the config makes it \(40,\)"):
+        load_model(BertForPreTraining, folder)
+
+
+def classifier(folder: Path, rows: int, **config: Any) -> None:
+    """Put a head with so many labels on the reference, and other words on labels into its config."""
+    head = {"classifier.weight": torch.ones(rows, 16), "classifier.bias": torch.zeros(rows)}
+    rewrite(folder, lambda w: {**w, **head})
+    path = folder / "config.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    kept = {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
+    path.write_text(json.dumps({**kept, **config}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("config", [{}, {"num_labels": 5}, {"id2label": {str(i): f"x{i}" for i in range(5)}}])
+def test_head_says_how_many_labels_where_the_config_does_not(
+    config: dict[str, Any], reference: tuple[Path, nn.Module]
+) -> None:
+    folder, _ = reference
+    classifier(folder, 5, mine=1, problem_type="multi_label_classification", **config)
+    ours, report = load_model(BertForSequenceClassification, folder)
+    assert report.fresh == ()
+    assert (ours.classifier.weight == 1).all()
+    assert ours.config.num_labels == len(ours.config.extra["id2label"]) == 5
+    assert (ours.config.extra["mine"], ours.config.extra["problem_type"]) == (1, "multi_label_classification")
+
+
+def test_labels_of_the_config_and_the_head_that_differ_are_named(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    classifier(folder, 5, id2label={"0": "a", "1": "b", "2": "c"})
+    with pytest.raises(UserError, match="the head has 5 labels, the config 3") as caught:
+        load_model(BertForSequenceClassification, folder)
+    assert "in Python num_labels=5 takes the head" in str(caught.value)
+    load_model(BertForPreTraining, folder)
+
+
+@pytest.mark.parametrize(("wanted", "fresh"), [(5, 0), (3, 2), (4, 2)])
+def test_wanted_number_of_labels_takes_the_head_that_has_it(
+    wanted: int, fresh: int, reference: tuple[Path, nn.Module]
+) -> None:
+    folder, _ = reference
+    classifier(folder, 5, id2label={"0": "a", "1": "b", "2": "c"})
+    ours, report = load_model(BertForSequenceClassification, folder, num_labels=wanted)
+    assert (len(ours.classifier.weight), len(report.fresh)) == (wanted, fresh)
+    assert len(ours.config.extra["id2label"]) == wanted
 
 
 def test_untied_decoder_is_refused_where_it_matters(reference: tuple[Path, nn.Module]) -> None:
     folder, _ = reference
     rewrite(folder, lambda w: {**w, "cls.predictions.decoder.weight": torch.zeros(40, 16)})
     with pytest.raises(UserError, match="differs from the word embeddings"):
+        load_model(BertForPreTraining, folder)
+    load_model(BertModel, folder)
+
+
+def test_two_biases_of_the_decoder_must_be_one(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    rewrite(folder, lambda w: {**w, "cls.predictions.decoder.bias": w["cls.predictions.bias"] + 1})
+    with pytest.raises(UserError, match=r"'cls.predictions.decoder.bias' differs from 'cls.predictions.bias'"):
         load_model(BertForPreTraining, folder)
     load_model(BertModel, folder)
 
@@ -307,3 +428,14 @@ def test_tokenizer_larger_than_the_model_is_refused_with_both_numbers() -> None:
     check_vocabulary(40, config, "vocab.txt")
     with pytest.raises(UserError, match=r"vocab.txt: the tokenizer has 48 tokens but the model only 40 embeddings"):
         check_vocabulary(48, config, "vocab.txt")
+
+
+def test_tensorflow_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
+    theirs = randomise(transformers.BertForPreTraining(transformers.BertConfig(**SHAPE)))
+    writer = runpy.run_path(str(Path(__file__).with_name("tensorflow_files.py")))
+    weights = {name: parameter.detach() for name, parameter in theirs.named_parameters()}
+    writer["write_checkpoint"](tmp_path / "bert_model.ckpt", writer["google_names"](weights), shards=2)
+    (tmp_path / "bert_config.json").write_text(json.dumps(SHAPE), encoding="utf-8")
+    ours, report = load_model(BertForPreTraining, tmp_path)
+    assert (report.fresh, report.ignored) == ((), ())
+    assert_same(ours, theirs)

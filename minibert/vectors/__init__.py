@@ -1,0 +1,1 @@
+"""Contextual vectors of texts: in Python, and for whole files."""
