@@ -11,6 +11,7 @@ import click
 from minibert import __version__
 from minibert.cli.convert import convert
 from minibert.cli.embed import embed
+from minibert.cli.export import export
 from minibert.cli.fill_mask import fill_mask
 from minibert.cli.finetune import finetune
 from minibert.cli.lists import recipes, tasks
@@ -56,5 +57,5 @@ def commands() -> None:
     """From raw text to a BERT, and from a BERT to an answer."""
 
 
-for command in (pretrain, finetune, predict, evaluate, vocab, fill_mask, embed, convert, tasks, recipes):
+for command in (pretrain, finetune, predict, evaluate, vocab, fill_mask, embed, convert, export, tasks, recipes):
     commands.add_command(command)

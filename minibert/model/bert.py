@@ -288,7 +288,7 @@ class BertModel(nn.Module):
         """forward without the pooler, on flat rows: states (M,D) each; the last is (R,D) where rows (R,) are given."""
         visible = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B,1,1,T)
         x = self.embeddings(input_ids, token_type_ids)
-        return self.encoder(x, len(input_ids), visible, rows, output_attentions)  # type: ignore[no-any-return]
+        return self.encoder(x, input_ids.shape[0], visible, rows, output_attentions)  # type: ignore[no-any-return]
 
     def forward(
         self,
@@ -306,7 +306,8 @@ class BertModel(nn.Module):
         Raises: ValueError where T is more than max_position_embeddings.
         """
         flat, weights = self.encode(input_ids, attention_mask, token_type_ids, None, output_attentions)
-        states = [x.view(*input_ids.shape, -1) for x in flat]  # (B,T,D) each
+        wanted = flat if output_hidden_states else flat[-1:]
+        states = [x.view(*input_ids.shape, -1) for x in wanted]  # (B,T,D) each
         return BertModelOutput(
             last_hidden_state=states[-1],
             pooler_output=None if self.pooler is None else self.pooler(states[-1][:, 0]),

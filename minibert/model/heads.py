@@ -151,7 +151,7 @@ class BertLanguageModel(nn.Module):
         if rows is not None:
             first, chosen = last[:B], last[B:]
         else:
-            first = last[::T]
+            first = last.view(B, T, -1)[:, 0]
             chosen = last.view(B, T, -1) if masked_positions is None else last.index_select(0, masked_positions)
         hidden = tuple(x.view(B, T, -1) for x in flat) if output_hidden_states else None
         return chosen, first, hidden, given(weights) if output_attentions else None
@@ -281,7 +281,7 @@ class BertForSequenceClassification(BertWithHead):
         Returns: logits (B,C), and the mean loss where labels are given.
         """
         B, T = input_ids.shape
-        first = torch.arange(0, B * T, T, device=input_ids.device)
+        first = torch.arange(B, device=input_ids.device) * T
         states, hidden_states, attentions = self.rows(
             input_ids, attention_mask, token_type_ids, first, output_attentions, output_hidden_states
         )
