@@ -105,6 +105,11 @@ def count_words(
 
 def _single_pieces(words: Counter[str]) -> list[str]:
     """Every character c, and "##c" where it occurs inside a word, by falling count, c before "##c"."""
+    return ranked(single_counts(words))
+
+
+def single_counts(words: Counter[str]) -> Counter[str]:
+    """How often each character c occurs, and as "##c" how often inside a word."""
     anywhere: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     for word, count in words.items():
@@ -112,9 +117,16 @@ def _single_pieces(words: Counter[str]) -> list[str]:
         for character in word[1:]:
             inside[character] += count
     anywhere.update(inside)
-    ranked = [(-count, 0, character) for character, count in anywhere.items()]
-    ranked += [(-count, 1, character) for character, count in inside.items()]
-    return [CONTINUATION * is_inside + character for _, is_inside, character in sorted(ranked)]
+    return anywhere + Counter({CONTINUATION + character: count for character, count in inside.items()})
+
+
+def ranked(singles: Counter[str]) -> list[str]:
+    """Single pieces by falling count, c before "##c", ties by text."""
+
+    def place(piece: str) -> tuple[int, bool, str]:
+        return -singles[piece], len(piece) > 1, piece
+
+    return sorted(singles, key=place)
 
 
 def _holds(word: str, dropped: frozenset[str]) -> bool:
