@@ -48,7 +48,7 @@ TEXT = [{"text": "EU rejects", "entities": [{"start": 0, "end": 2, "label": "ORG
         ("a.txt", CONLL, {}),
         ("a", CONLL, {}),
         ("a.csv", CONLL, {"input_format": "conll"}),
-        ("a.conll.gz", gzip.compress(CONLL.encode()), {}),
+        ("a.conll.gz", gzip.compress(CONLL.encode(), mtime=0), {}),
         ("a.conll", CONLL.encode("utf-16"), {"encoding": "utf-16"}),
         ("a.jsonl", TOKENS, {}),
         ("a.json", TOKENS, {}),
