@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -13,13 +14,21 @@ from typing import Any
 
 from minibert.errors import UserError
 
+NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
+
 
 def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
     """Make a folder or file that is complete or absent: fill(partial), flush to disk, rename.
 
-    Raises: UserError where it cannot be written, or a file would take the place of a folder.
+    A link stays one: what it points to is written.
+    Raises: UserError where it cannot be written, where a file would take the place of a folder, and for devices and
+        pipes, which a rename would put an end to.
     """
-    target = target.absolute()
+    target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise UserError(
+            "is a device or a pipe, no file", where=str(target), fix="name a file; or leave --out out and redirect (>)"
+        )
     clear_leftovers(target.parent, glob.escape(target.name))
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
@@ -39,10 +48,14 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
         # torch and safetensors wrap what the system says of a full disk in errors of their own
         if isinstance(error, OSError | RuntimeError) or type(error).__name__ == "SafetensorError":
             reason = getattr(error, "strerror", None) or str(error)
+            place = (
+                "choose another place"
+                if getattr(error, "errno", None) in NO_PLACE
+                else "make room or choose another place"
+            )
             raise UserError(
-                f"cannot be written: {reason}", where=str(target),
-                fix="make room or choose another place; what was written before is whole",
-            ) from error  # fmt: skip
+                f"cannot be written: {reason}", where=str(target), fix=f"{place}; what was written before is whole"
+            ) from error
         raise
 
 

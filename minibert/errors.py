@@ -1,4 +1,7 @@
-"""The one kind of error that is the user's to mend."""
+"""The one kind of error that is the user's to mend, and the mend for what is not installed."""
+
+import shlex
+import sys
 
 
 class UserError(Exception):
@@ -18,3 +21,8 @@ class UserError(Exception):
         place = f"{self.where}: " if self.where else ""
         mend = f"\n  fix: {self.fix}" if self.fix else ""
         return f"{place}{self.problem}{mend}"
+
+
+def installing(*packages: str) -> str:
+    """The command that puts packages where this program runs: another pip would put them elsewhere."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])

@@ -18,7 +18,7 @@ from torch import Tensor
 from minibert.atomic import write_whole
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
-from minibert.checkpoint.pretrained import BertForPreTraining, Pretrained, class_of
+from minibert.checkpoint.pretrained import BertForPreTraining, Pretrained, find_class
 from minibert.checkpoint.rows import add_rows, embeddings
 from minibert.console import Console
 from minibert.corpus.read import read_pieces
@@ -28,7 +28,6 @@ from minibert.tokenization.additions import Additions, count_tokens, find_additi
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.tokenization.vocabulary import CONTINUATION, count_words
 from minibert.tokenization.words import WordSplitter
-from minibert.training.setup import check_finite
 
 UNUSED = re.compile(r"\[unused\d+\]")  # Google's vocabularies keep rows for later under such names
 DEFAULT_ADD = 2000
@@ -115,14 +114,13 @@ def open_whole(checkpoint: Path, console: Console) -> tuple[Pretrained, BertToke
     config = load_config(checkpoint)
     tokenizer = BertTokenizer.from_pretrained(checkpoint)
     check_vocabulary(len(tokenizer), config, str(checkpoint))
-    kind = class_of(config)
+    kind = find_class(config, checkpoint)
     model, report = load_model(kind, checkpoint, seed=FRESH_SEED)
     if report.ignored and kind is not BertForPreTraining:  # bert-base says BertForMaskedLM, and has both heads
         whole, all_of_it = load_model(BertForPreTraining, checkpoint, seed=FRESH_SEED)
         if not all_of_it.fresh and not all_of_it.ignored:
             model, report = whole, all_of_it
             console.say(f"{checkpoint} holds more than a {kind.__name__}: written as {type(model).__name__}")
-    check_finite(model, checkpoint)
     if report.ignored:
         console.warn(f"{checkpoint}: left out, for they have no place: {', '.join(report.ignored)}")
     if report.fresh:

@@ -38,9 +38,9 @@ from minibert.training.loop import train_steps
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
-from minibert.training.setup import check_finite
 
 HEADS = ("classifier.", "qa_outputs.")
+FEW_STEPS = 100  # of a fine-tuning: 1,000 rows in batches of 32, three times, are 94
 
 
 @dataclass
@@ -167,7 +167,6 @@ class Run:
             self.console.say("weights: random, in the checkpoint's shape (--scratch)")
         else:
             model, report = load_model(cls, self.source, config=self.shape, seed=seed, leave_out=self.leave_out)
-            check_finite(model, self.source)
             self.console.say(f"weights: {self.source}")
             if report.fresh:
                 self.console.say(f"  not in there, so they start fresh: {', '.join(report.fresh)}")
@@ -292,6 +291,11 @@ class Training:
         """All steps, with measurements on dev and checkpoints in between."""
         config, schedule, console = self.run.config, self.schedule, self.run.console
         console.say(plan_in_words(config, self.model, self.accelerator, schedule.steps))
+        if schedule.steps < FEW_STEPS:
+            console.say(
+                "  few steps: a model may learn next to nothing in them. More --epochs, a smaller --batch-size or a "
+                "higher --lr (1e-4; 3e-4 for small models) mend it"
+            )
         if self.out_of_patience():  # a run that goes on and was at its end
             return
         every = config.eval_every or self.stream.steps_per_epoch

@@ -208,4 +208,6 @@ def pipeline(path: str | Path, *, batch_size: int = 32, precision: str = "fp32",
         settings: of the task, such as max_length or max_answer_length.
     Raises: UserError for a folder that holds no model for a task, or an unknown setting.
     """
+    if batch_size < 1:
+        raise UserError(f"batch_size is {batch_size}", fix="1 or more")
     return Pipeline(Predictor(path, settings, precision=precision), batch_size)

@@ -1,5 +1,6 @@
 """The command line as a person meets it: exit codes, messages, files."""
 
+import errno
 import json
 import os
 import subprocess
@@ -256,3 +257,30 @@ def test_unwritable_out_is_a_users_matter(corpus, tmp_path):
     (tmp_path / "file").write_text("")
     done = run("pretrain", corpus, "--out", tmp_path / "file" / "run", *SMALL)
     refused(done, "run")
+
+
+def test_a_closed_terminal_ends_the_program_cleanly():
+    code = (
+        "import os, signal, minibert.cli as cli\n"
+        "cli.commands.main = lambda **how: os.kill(os.getpid(), signal.SIGHUP)\n"
+    )
+    for before, status in (("", 129), ("import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n", 0)):  # nohup
+        done = subprocess.run([sys.executable, "-c", before + code + "cli.main()"], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (status, "")
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(errno.EACCES, SystemExit), (errno.ENAMETOOLONG, SystemExit), (errno.ENOENT, OSError)]
+)
+def test_a_path_that_the_system_refuses_is_a_users_matter(number, ends, monkeypatch, capsys):
+    from minibert import cli
+
+    def refuse(**how):
+        raise OSError(number, os.strerror(number), "/some/where")
+
+    monkeypatch.setattr(cli.commands, "main", refuse)
+    with pytest.raises(ends) as caught:
+        cli.main()
+    if ends is SystemExit:
+        assert caught.value.code == 2
+        assert capsys.readouterr().err.startswith(f"minibert: error: /some/where: {os.strerror(number)}\n  fix: ")

@@ -24,6 +24,7 @@ from minibert.console import Console
 from minibert.convert import convert, differ
 from minibert.errors import UserError
 from minibert.predict import pipeline
+from minibert.tokenization.tokenizer import SPECIAL_TOKENS
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITER = runpy.run_path(str(ROOT / "tests" / "checkpoint" / "tensorflow_files.py"))
@@ -111,13 +112,13 @@ def test_googles_folder_becomes_ours(form: str, google: Callable[..., Path], tmp
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["model_max_length"] == 24
     told = str(console)
-    assert "BertForPreTraining (as the weights are; --head says otherwise), 2 layers, 16 wide, 40 tokens" in told
+    assert "BertForPreTraining (as the weights are; see --head), 2 layers, 16 wide, 40 tokens" in told
     assert "mapped: 46 weights\n     46  TensorFlow's name" in told
     assert "     14  a kernel, transposed" in told
     assert "     12  gamma, beta -> weight, bias" in told
     assert "dropped: 93 (the training's own, no weight): " in told
     assert "verified: transformers' BertForPreTraining opens the copy, largest difference of outputs" in told
-    assert "SOURCE" not in told  # transformers cannot open that
+    assert "not compared with SOURCE: transformers does not read it as it lies there" in told
     assert "warning" not in told
 
 
@@ -209,7 +210,7 @@ def test_source_that_transformers_reads_otherwise_is_not_compared(
     (tmp_path / "in" / "config.json").rename(tmp_path / "in" / "bert_config.json")
     console = Lines()
     convert(tmp_path / "in", tmp_path / "out3", head="pretraining", console=console, verify=True)
-    assert "SOURCE" not in str(console)
+    assert "not compared with SOURCE: transformers does not read it as it lies there" in str(console)
 
 
 def test_what_has_no_place_is_named_and_what_is_missing_too(tmp_path: Path) -> None:
@@ -365,3 +366,14 @@ def test_quiet_says_nothing(google: Callable[..., Path], tmp_path: Path, capfd: 
 def test_heads_of_the_command_are_those_of_python() -> None:
     (option,) = [parameter for parameter in command.params if parameter.name == "head"]
     assert tuple(option.type.choices) == get_args(Head) == tuple(HEADS)  # type: ignore[attr-defined]
+
+
+def test_a_class_that_is_not_known_and_a_thin_vocabulary_are_warned_of(tmp_path: Path, capfd: Any) -> None:
+    source = tmp_path / "source"
+    transformers.BertForMultipleChoice(transformers.BertConfig(**SHAPE)).save_pretrained(source)  # type: ignore[arg-type]
+    (source / "vocab.txt").write_text("".join(f"{token}\n" for token in SPECIAL_TOKENS), encoding="utf-8")
+    convert(source, tmp_path / "out", console=Console(quiet=True))
+    said = " ".join(capfd.readouterr().err.split())
+    assert "its architecture, BertForMultipleChoice, is none of minibert's" in said
+    assert "the vocabulary has 5 tokens, the model 40 embeddings: is it whole?" in said
+    assert json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))["architectures"] == ["BertModel"]

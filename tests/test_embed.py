@@ -363,3 +363,19 @@ def test_an_input_that_changes_meanwhile_is_no_output(checkpoint, tmp_path, monk
     with pytest.raises(UserError, match="changed while it was read: 2 records, then 3"):
         run("--model", checkpoint, tmp_path / "a.txt", "--out", tmp_path / "o.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_dash_is_standard_output(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("red\n", "utf-8")
+    run("--model", checkpoint, "a.txt", "--out", "-", "--quiet")
+    assert lines_of(capsys.readouterr().out)[0]["text"] == "red"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_file_of_words_is_no_file_of_texts(checkpoint, tmp_path):
+    (tmp_path / "a.conll").write_text("red B-X\n\ncat O\n", "utf-8")
+    with pytest.raises(UserError, match=r"a.conll: a .conll file has a word a line\n  fix: .*--input-format txt"):
+        run("--model", checkpoint, tmp_path / "a.conll", "--out", tmp_path / "a.npy")
+    run("--model", checkpoint, tmp_path / "a.conll", "--out", tmp_path / "a.npy", "--input-format", "txt")
+    assert len(np.load(tmp_path / "a.npy")) == 3

@@ -297,7 +297,7 @@ def test_absent_packages_are_named_before_the_model_is_opened(tmp_path, monkeypa
     monkeypatch.setattr(onnx_file, "find_spec", lambda name: None if name != "onnx" else object())
     with pytest.raises(UserError, match="onnxscript, onnxruntime are not installed") as caught:
         export_checkpoint(tmp_path / "absent", tmp_path / "out", console=QUIET)
-    assert caught.value.fix == 'pip install "minibert[onnx]"'
+    assert caught.value.fix == f"{sys.executable} -m pip install onnx onnxscript onnxruntime"
     export_checkpoint(make(tmp_path / "run"), tmp_path / "out", format="hf", console=QUIET)  # which needs none of them
 
 
@@ -386,10 +386,14 @@ def test_command_is_quiet_and_answers_with_its_exit_code(tmp_path):
 
 
 def test_snippet_and_page_run_as_they_stand(tmp_path, monkeypatch, capfd):
-    run = make(tmp_path / "runs/topics", "BertForSequenceClassification", max_position_embeddings=128, norm="pre")
+    extra = {**LABELS, "minibert": {"task": "cls", "settings": {"max_length": 10}}}
+    run = make(
+        tmp_path / "runs/topics", "BertForSequenceClassification", max_position_embeddings=128, norm="pre", extra=extra
+    )  # fmt: skip
     monkeypatch.chdir(tmp_path)
     export_checkpoint(Path("runs/topics"), Path("exported"), console=Console())
     said = everything(capfd)
+    assert "max_length=10)" in said  # as long as the task's rows were, not as the model takes
     check_onnx(run, Path("exported/model.onnx"), "BertForSequenceClassification")
     names: dict[str, Any] = {}
     exec(said[said.index("import minibert") :], names)
@@ -401,7 +405,7 @@ def test_snippet_and_page_run_as_they_stand(tmp_path, monkeypatch, capfd):
     exec(onnx_block, names)
     with torch.inference_mode():
         model, tokenizer = minibert.load(run)
-        best = model(**tokenizer(names["texts"], max_length=128)).logits.argmax(-1)
+        best = model(**tokenizer(names["texts"], max_length=10)).logits.argmax(-1)
     assert names["answers"] == [LABELS["id2label"][str(i)] for i in best.tolist()]
     export_checkpoint(Path("runs/topics"), Path("exported-torch"), format="torch", console=QUIET)
     exec(torch_block, names)

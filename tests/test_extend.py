@@ -341,7 +341,7 @@ def test_weights_that_are_not_finite_are_refused(text, tmp_path):
     spoilt = weights(old)
     spoilt[WORDS] = spoilt[WORDS] * torch.nan
     save_file(spoilt, old / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="old: 1 weights are not finite"):
+    with pytest.raises(UserError, match=r"old/model.safetensors: 1 weights are not finite"):
         vocab(text, "--extend", old, "--out", tmp_path / "new")
 
 

@@ -373,7 +373,7 @@ def test_two_processes_give_the_same_scores_and_predictions(model, files, tmp_pa
         "finetune", "--task", "cls", "--model", model, "--train", files["train"], "--dev", few, "--max-length", 16,
         "--batch-size", 8, "--lr", 1e-3, "--precision", "fp32", "--dropout", 0, "--attention-dropout", 0, "--epochs", 2,
     ]  # fmt: skip
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port()]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     for name, start in (("one", [sys.executable]), ("two", launch)):
         for rest in (
             [*words, "--out", tmp_path / name],
@@ -394,9 +394,7 @@ def test_two_processes_give_the_same_scores_and_predictions(model, files, tmp_pa
     assert trained[1] == pytest.approx(trained[0], abs=1e-4)
 
 
-def free_port():
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+def test_few_steps_are_warned_of_before_them(model, files, tmp_path, capsys):
+    run(model, {"train": files["train"]}, tmp_path / "run", console=Console(), epochs=0.2)
+    said = capsys.readouterr().err
+    assert said.index("few steps: a model may learn next to nothing") < said.index("step 1")

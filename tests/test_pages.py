@@ -23,9 +23,17 @@ from minibert.cli import commands
 from minibert.tasks import find_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / name for name in ("README.md", "README.zh.md", "docs/python.md", "docs/checkpoints.md", "docs/export.md", "docs/results.md")] + sorted(
-    ROOT.glob("recipes/*/*.toml")
-)
+PAGES = [
+    ROOT / name
+    for name in (
+        "README.md",
+        "README.zh.md",
+        "docs/python.md",
+        "docs/checkpoints.md",
+        "docs/export.md",
+        "docs/results.md",
+    )
+] + sorted(ROOT.glob("recipes/*/*.toml"))
 COMMAND = re.compile(r"(?:^|[\s|(])(?:\.venv/bin/)?(minibert [a-z-]+ .*)$")
 
 
@@ -62,7 +70,12 @@ def test_an_unknown_option_is_seen():
 
 # ---- Python
 
-PYTHON = {"README.md": 4, "README.zh.md": 5, "docs/python.md": 38, "docs/checkpoints.md": 0}  # page -> values that are checked, at least
+PYTHON = {
+    "README.md": 4,
+    "README.zh.md": 5,
+    "docs/python.md": 38,
+    "docs/checkpoints.md": 0,
+}  # page -> values that are checked, at least
 ENGLISH = (
     "Paris is the capital of France. It rains. Rovers win the cup, shares fell sharply. Tom runs in Rome. Who won?"
 )

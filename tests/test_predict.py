@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -263,6 +262,14 @@ def test_pipeline_takes_settings_of_its_task_only(runs):
         minibert.pipeline(runs["cls"][0], max_answer_length=3)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"precision": "zz"}, "no precision 'zz'"), ({"batch_size": 0}, "batch_size is 0")]
+)
+def test_a_pipeline_is_not_made_with_what_it_cannot_do(runs, settings, said):
+    with pytest.raises(UserError, match=said):
+        minibert.pipeline(runs["cls"][0], **settings)
+
+
 def test_an_empty_list_gives_an_empty_list(runs):
     assert minibert.pipeline(runs["cls"][0])([]) == []
 
@@ -283,10 +290,7 @@ def test_predictions_of_many_records_come_in_chunks(runs, tmp_path, monkeypatch)
 def test_two_processes_predict_what_one_does(runs, tmp_path, task):
     """Outputs of every kind are gathered: arrays of any length, pairs of them."""
     run, file = runs[task]
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     for name, start in (("one", [sys.executable]), ("two", launch)):
         done = subprocess.run(
             [*start, "-m", "minibert", "predict", "--model", run, file, "--batch-size", "1", "--out", tmp_path / name],

@@ -65,6 +65,9 @@ def config_from_dict(raw: dict[str, Any], where: str) -> BertConfig:
     names = raw.get("architectures")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise UserError(f"architectures is {names!r}, not a list of names", where)
+    if names and model_type is None and not any(name.startswith(("Bert", "MegatronBert")) for name in names):
+        fix = 'if it is a BERT all the same, write "model_type": "bert" into the file'
+        raise UserError(f"names the architecture {names[0]!r} and no model_type", where, fix)
     try:
         return BertConfig(
             norm=NORM_OF_MODEL_TYPE[model_type],
@@ -81,6 +84,10 @@ def labels_of(raw: dict[str, Any], where: str) -> dict[str, Any]:
     names = raw.get("id2label")
     if names is not None and not isinstance(names, dict):
         raise UserError(f"id2label is {names!r}, not an object of names", where)
+    if names and names.keys() != {str(i) for i in range(len(names))}:
+        raise UserError(
+            f"id2label has the keys {', '.join(names)[:60]}", where, f'"0" to "{len(names) - 1}" are wanted'
+        )
     number = next((raw[key] for key in COUNTS if raw.get(key) is not None), None)
     if number is not None and (type(number) is not int or not 0 < number <= MOST_LABELS):
         raise UserError(f"num_labels is {number!r}, not a number from 1 to {MOST_LABELS:,}", where)

@@ -83,7 +83,8 @@ def load_model(
     num_labels: outputs of a classification or tagging head; None: what the folder's config says, or where it says
     nothing, what the weights have. A stored head with another number is left out.
     Raises: UserError where an encoder weight is missing, of another shape, or has no place in the config; where the
-        decoder is not tied; and as load_config and read_weights do. A file is read in full before anything is made.
+        decoder is not tied; where a weight is not finite; and as load_config and read_weights do. A file is
+        read in full before anything is made.
     """
     folder = Path(folder)
     settled = config or load_config(folder)
@@ -122,20 +123,26 @@ def build_model(
         with torch.device("meta"):  # no time spent on values that the file replaces
             model = cls(config)
     except (RuntimeError, OverflowError, MemoryError, TypeError) as error:  # sizes that no tensor can have
-        raise UserError(f"the config's sizes cannot be built ({error})", where) from error
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"the config's sizes cannot be built ({reason})", where, "mend config.json") from error
     own = {canonical(name): (name, tuple(parameter.shape)) for name, parameter in model.named_parameters()}
     check_weights(weights, own, where)
 
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     state: dict[str, Tensor] = {}
-    fresh = []
+    fresh, spoilt = [], []
     for short, (name, shape) in own.items():
         if short in weights:
             # A copy: the tensors that were read are windows on the file, which may be written again.
             state[name] = weights[short].to(torch.float32, copy=True)
+            if not state[name].sum(dtype=torch.float64).isfinite():  # a sum of finite float32s is finite there
+                spoilt.append(short)
         else:
             fresh.append(name)
             state[name] = first_value(name, shape, config.initializer_range, generator)
+    if spoilt:
+        problem = f"{len(spoilt)} weights are not finite, {spoilt[0]} the first"
+        raise UserError(problem, where, "take a checkpoint from before the training went astray")
     model.load_state_dict(state, strict=False, assign=True)
     if isinstance(model, BertLanguageModel):
         model.tie_weights()

@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,7 +65,11 @@ def find_weights(source: Path) -> Path:
         if re.search(r"\.data-\d+-of-\d+$", path.name):
             path = beside(path.with_name(path.name.rpartition(".data-")[0]), INDEX)
         if not path.is_file():
-            raise UserError("there is no such file or folder", str(source))
+            raise UserError(
+                "there is no such file or folder", str(source), "name one that is on this machine; none is downloaded"
+            )
+        if re.search(r"-\d{5}-of-\d{5}\.(safetensors|bin)$", path.name):
+            raise UserError("is one shard of several", str(path), "name their folder")
         if kind_of(path) is None:
             raise foreign([path]) or UserError(
                 f"{path.suffix or 'a file without an ending'} is no kind of weights that is known", str(path),
@@ -186,7 +191,9 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     """A PyTorch file's state dict, opened with weights_only=True alone."""
     check_archive(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old ways of writing, which the file's reader cannot mend
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise
     except pickle.UnpicklingError as error:
@@ -196,7 +203,8 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"holds more than tensors: {asked[1]}; a pickle may run any code, so it is not opened", str(path),
             f"ask for {SAFETENSORS}; or, where you trust whoever made it, write the tensors alone: "
-            'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW_FILE)',
+            "content = torch.load(FILE, weights_only=False), then torch.save content.state_dict() if that is a model,"
+            ' content["state_dict"] or the like if it is a dictionary',
         ) from error  # fmt: skip
     # what is no pickle at all fails in as many ways
     except (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
@@ -214,6 +222,12 @@ def check_archive(path: Path) -> None:
         if not zipfile.is_zipfile(path):
             return
         with zipfile.ZipFile(path) as archive:
+            if any("/code/" in name for name in archive.namelist()):
+                raise UserError(
+                    "is a TorchScript program, not weights",
+                    str(path),
+                    "take the file that torch.save(state_dict) wrote",
+                )
             packed = [part.filename for part in archive.infolist() if part.compress_type != zipfile.ZIP_STORED]
             broken = packed[0] if packed else archive.testzip()
     except PermissionError:

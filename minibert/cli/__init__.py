@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -20,17 +21,25 @@ from minibert.cli.pretrain import pretrain
 from minibert.cli.vocab import vocab
 from minibert.errors import UserError
 
+OF_THE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
 
 def main() -> None:
     """The program. Exit code 0: done; 2: a user's mistake, one message; 1: a bug, with its traceback."""
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )  # so that half-written files are cleared
+    for name in ("SIGTERM", "SIGHUP"):  # so that half-written files are cleared
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:
         code = commands.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except UserError as error:
         say_error(str(error))
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in OF_THE_PLACE or error.filename is None:
+            raise
+        say_error(f"{error.filename}: {error.strerror}\n  fix: choose another path, or change its permissions")
         sys.exit(2)
     except click.UsageError as error:
         hint = f"\n  fix: {error.ctx.command_path} --help" if error.ctx else ""

@@ -57,6 +57,7 @@ def embed(
 
     INPUT: .txt (a text a line), .jsonl, .csv, .tsv, .parquet, each also .gz .bz2 .xz .zst.
     """
+    out = None if out == Path("-") else out
     refuse_model_folder(model, out)
     with labelled_file(source, out) as path:
         from accelerate import Accelerator

@@ -22,7 +22,8 @@ import click
 )  # fmt: skip
 @click.option(
     "--int8", is_flag=True,
-    help="(onnx) Also model_int8.onnx: about a third of the size, faster, not the same answers; says how many change.",
+    help="(onnx) Also model_int8.onnx: a quarter to a third of the size, faster, not the same answers; says how many"
+    " change.",
 )  # fmt: skip
 @click.option(
     "--text", type=click.Path(path_type=Path),
@@ -33,7 +34,7 @@ def export(model: Path, out: Path, format: str, head: Any, int8: bool, text: Pat
     """Write a model for other programs: ONNX, torch.export, or Hugging Face's files alone.
 
     With onnx and torch the result is run beside the model, and is not written if an output differs by more than
-    1e-4 (onnx) or 1e-5 (torch). onnx needs: pip install "minibert[onnx]".
+    1e-4 (onnx) or 1e-5 (torch). onnx needs the packages onnx, onnxscript and onnxruntime.
     """
     from minibert.console import Console
     from minibert.export.folder import export_checkpoint

@@ -50,6 +50,7 @@ def predict(
 
     Labels in INPUT are not looked at.
     """
+    out = None if out == Path("-") else out
     refuse_model_folder(model, out)
     with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)
@@ -71,6 +72,7 @@ def evaluate(
     source: str, model: Path, out: Path | None, batch_size: int, precision: str, quiet: bool, **settings: Any
 ) -> None:
     """Measure a model on a labelled FILE (or - for standard input): scores as JSON, tables on the terminal."""
+    out = None if out == Path("-") else out
     refuse_model_folder(model, out)
     with labelled_file(source, out) as path:
         predictor, console = opened(model, settings, precision, quiet)

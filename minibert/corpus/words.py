@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from minibert.errors import UserError
+from minibert.errors import UserError, installing
 
 HAN = re.compile(  # BERT's ranges: the characters that become one token each (google-research/bert tokenization.py)
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf"
@@ -53,7 +53,7 @@ def _segment(text: str) -> list[str]:
     except ImportError:
         raise UserError(
             "whole-word masking of Chinese text needs the word segmenter rjieba, which is not installed",
-            fix="pip install 'minibert[zh]', or use --mask-unit token",
+            fix=f"{installing('rjieba')}, or use --mask-unit token",
         ) from None
     words: list[str] = rjieba.cut(text)
     return words

@@ -12,7 +12,7 @@ import torch
 from minibert.atomic import write_whole
 from minibert.checkpoint.config import config_to_dict, load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
-from minibert.checkpoint.pretrained import HEADS, BertModel, Head, Pretrained, class_of
+from minibert.checkpoint.pretrained import HEADS, BertModel, Head, Pretrained, find_class
 from minibert.console import Console
 from minibert.errors import UserError
 from minibert.export import check
@@ -63,7 +63,7 @@ def export_checkpoint(
     for file in sorted(out.iterdir()):
         console.say(f"  {file.stat().st_size / 1000:10,.0f} kB  {out / file.name}")
     if format == "onnx":
-        console.say(snippet(out, FLOAT32, limit))
+        console.say(snippet(out, FLOAT32, row_length(model, tokenizer)))
 
 
 def check_request(out: Path, format: str, head: str | None, *, int8: bool, text: Path | None) -> None:
@@ -86,7 +86,7 @@ def open_whole(path: Path, head: Head | None, console: Console) -> tuple[Pretrai
     Raises: UserError as load does, and where a head is not in the checkpoint.
     """
     config = load_config(path)
-    kind = class_of(config) if head is None else HEADS[head]
+    kind = find_class(config, path) if head is None else HEADS[head]
     tokenizer = BertTokenizer.from_pretrained(path)
     check_vocabulary(len(tokenizer), config, str(path))
     model, report = load_model(kind, path)
@@ -186,6 +186,13 @@ def say_speeds(runs: dict[str, check.Run], sample: check.Sample, console: Consol
     threads = torch.get_num_threads()
     title = f"Speed on {threads} thread{'s' if threads > 1 else ''} of the CPU, medians"
     console.grid(title, ["rows x tokens", *runs], check.speeds(runs, sample))
+
+
+def row_length(model: Pretrained, tokenizer: BertTokenizer) -> int:
+    """Most tokens of a row: what the task was trained with, for `predict` cuts there; else what the model takes."""
+    ours = model.config.extra.get("minibert")
+    settings = ours.get("settings", {}) if isinstance(ours, dict) else {}
+    return int(settings.get("max_length") or min(model.config.max_position_embeddings, tokenizer.model_max_length))
 
 
 def snippet(folder: Path, file: str, limit: int) -> str:

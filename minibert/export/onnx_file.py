@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from minibert.errors import UserError
+from minibert.errors import UserError, installing
 from minibert.export.graph import INPUTS, NamedOutputs, dynamic_shapes, example, plain, quietly
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -28,7 +28,7 @@ def check_packages() -> None:
     if absent:
         raise UserError(
             f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed", where="--format onnx",
-            fix='pip install "minibert[onnx]"',
+            fix=installing(*PACKAGES),
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ def torch_program(model: nn.Module, most_tokens: int) -> torch.export.ExportedPr
 
 def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:
     """Write model.pt2."""
+    content = io.BytesIO()  # torch's own writing ends the process where the disk is full
     with quietly():
-        torch.export.save(program, folder / PROGRAM)
+        torch.export.save(program, content)
+    (folder / PROGRAM).write_bytes(content.getbuffer())
 
 
 def open_program(path: Path) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]:

@@ -58,6 +58,17 @@ class BertConfig:
         for name, size in vars(self).items():
             if name.endswith(("_size", "_layers", "_heads", "_embeddings")) and size < 1:
                 raise UserError(f"{name} is {size}, not 1 or more")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 <= rate < 1:
+                raise UserError(f"{name} is {rate}", fix="a share, 0 or more and below 1")
+        if not 0 < self.layer_norm_eps < math.inf or not 0 <= self.initializer_range < math.inf:
+            raise UserError(
+                f"layer_norm_eps is {self.layer_norm_eps}, initializer_range {self.initializer_range}",
+                fix="finite numbers above 0; BERT has 1e-12 and 0.02",
+            )  # fmt: skip
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise UserError(f"pad_token_id is {self.pad_token_id} of {self.vocab_size} tokens", fix="an id, or null")
         heads = self.num_attention_heads
         if self.hidden_size % heads:
             raise UserError(f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({heads})")

@@ -15,7 +15,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 
-from minibert.errors import UserError
+from minibert.errors import UserError, installing
 
 
 def has_bf16() -> bool:
@@ -31,6 +31,8 @@ def has_bf16() -> bool:
 
 def resolve_precision(precision: str) -> str:
     """auto | fp32 | bf16 | fp16 -> the name that accelerate knows: no | bf16 | fp16."""
+    if precision not in ("auto", "fp32", "bf16", "fp16"):
+        raise UserError(f"there is no precision {precision!r}", where="--precision", fix="auto, fp32, bf16 or fp16")
     if precision == "auto":
         return "bf16" if has_bf16() else "no"
     if precision == "fp16" and not torch.cuda.is_available():
@@ -49,7 +51,7 @@ def worker_count(workers: int) -> int:
 def check_tracker(tracker: str) -> None:
     """Refuse a tracker whose package is not there: accelerate would pass over it without a word."""
     if tracker != "none" and find_spec(tracker) is None:
-        raise UserError(f"{tracker} is not installed", where="--tracker", fix="pip install 'minibert[track]'")
+        raise UserError(f"{tracker} is not installed", where="--tracker", fix=installing(tracker))
 
 
 def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int) -> Accelerator:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
-from torch import nn
 
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model
@@ -47,7 +46,6 @@ def make_model(
         )  # fmt: skip
         check_vocabulary(len(tokenizer), shape, str(source))
         model, report = load_model(BertForPreTraining, source, config=shape, seed=config.seed)
-        check_finite(model, source)
         if config.nsp and shape.type_vocab_size < 2:
             raise UserError("has one token type; sentence pairs need two", where=str(source), fix="add --no-nsp")
         if not quiet:
@@ -88,16 +86,6 @@ def as_trained(
         "lowercase": tokenizer.lowercase, "strip_accents": tokenizer.strip_accents, "init": "normal",
     }  # fmt: skip
     return replace(config, **shown)
-
-
-def check_finite(model: nn.Module, source: Path) -> None:
-    """Refuse weights with which nothing can be computed."""
-    spoilt = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
-    if spoilt:
-        raise UserError(
-            f"{len(spoilt)} weights are not finite, {spoilt[0]} the first", where=str(source),
-            fix="take an earlier checkpoint",
-        )  # fmt: skip
 
 
 def make_schedule(

@@ -21,6 +21,7 @@ from minibert.errors import UserError
 from minibert.tasks.tables import FORMATS, TableReader, csv_records, near
 
 TEXT = "--text-column"  # as TableReader's messages name it
+WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 PLACES = {"text": "1"}  # where the text is in a file of one column without a header
 
 
@@ -81,6 +82,9 @@ class Source:
         suffixes = [suffix.lower() for suffix in self.path.suffixes]
         if suffixes and suffixes[-1] in COMPRESSIONS:
             suffixes.pop()
+        if suffixes and suffixes[-1] in WORD_A_LINE:
+            fix = "give sentences; or, if each line is a text all the same, --input-format txt"
+            raise UserError(f"a {suffixes[-1]} file has a word a line", str(self.path), fix)
         known = FORMATS.get(suffixes[-1] if suffixes else "", "")
         return known or self._reader([self.text_field]).guess(self.path, gold=False)
 

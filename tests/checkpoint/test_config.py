@@ -62,6 +62,17 @@ def test_type_of_the_file_that_was_read_is_not_written_again() -> None:
         ({"num_labels": True}, "num_labels is True"),
         ({"architectures": "BertModel"}, "architectures is 'BertModel', not a list of names"),
         ({"architectures": [3]}, r"architectures is \[3\]"),
+        ({"architectures": ["RobertaModel"]}, "names the architecture 'RobertaModel' and no model_type"),
+        ({"id2label": {"0": "a", "2": "b"}}, 'id2label has the keys 0, 2\n  fix: "0" to "1" are wanted'),
+        ({"id2label": {"no": "a"}}, "id2label has the keys no"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5"),
+        ({"attention_probs_dropout_prob": -1}, "attention_probs_dropout_prob is -1"),
+        ({"classifier_dropout": float("nan")}, "classifier_dropout is nan"),
+        ({"layer_norm_eps": -1e-12}, "layer_norm_eps is -1e-12"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan"),
+        ({"initializer_range": float("inf")}, "initializer_range inf"),
+        ({"vocab_size": 40, "pad_token_id": 40}, "pad_token_id is 40 of 40 tokens"),
+        ({"pad_token_id": -1}, "pad_token_id is -1"),
     ],
 )
 def test_another_model_is_refused_by_name(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -135,3 +146,8 @@ def test_the_folder_one_is_in_is_a_folder(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "config.json").write_text(json.dumps(GOOGLE), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert load_config(".").hidden_size == 16
+
+
+@pytest.mark.parametrize("names", [["RobertaForMaskedLM"], ["HF_ColBERT"]])
+def test_a_model_type_is_believed_whatever_the_class_is_called(names: list[str]) -> None:
+    assert config_from_dict({"model_type": "bert", "architectures": names}, "here").extra["architectures"] == names

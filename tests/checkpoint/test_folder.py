@@ -439,3 +439,27 @@ def test_tensorflow_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None
     ours, report = load_model(BertForPreTraining, tmp_path)
     assert (report.fresh, report.ignored) == ((), ())
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e300])
+def test_a_weight_that_is_no_finite_number_is_refused_by_name(value: float, reference: tuple[Path, nn.Module]) -> None:
+    """1e300 is finite in the file, not in float32. torch's attention can swallow a NaN: outputs do not show it."""
+    folder, _ = reference
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+
+    def spoil(weights: Weights) -> Weights:
+        spoilt = weights[name].double()
+        spoilt[3, 5] = value
+        return {**weights, name: spoilt}
+
+    rewrite(folder, spoil)
+    with pytest.raises(UserError, match=r"safetensors: 1 weights are not finite, encoder.layer.0.attention.self.q"):
+        load_model(BertModel, folder)
+
+
+def test_the_largest_numbers_are_finite(reference: tuple[Path, nn.Module]) -> None:
+    folder, _ = reference
+    largest = torch.full((40,), torch.finfo(torch.float32).max)
+    rewrite(folder, lambda weights: {**weights, "cls.predictions.bias": largest})
+    model, _ = load_model(BertForPreTraining, folder)
+    assert torch.equal(model.cls.predictions.bias, largest)

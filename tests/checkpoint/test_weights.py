@@ -298,3 +298,14 @@ def test_what_is_no_pickle_at_all_is_refused(tmp_path, content):
     (tmp_path / PICKLE).write_bytes(content)
     with pytest.raises(UserError, match=PICKLE):
         read_weights(tmp_path)
+
+
+def test_a_shard_alone_and_a_program_are_called_by_their_names(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "model-00001-of-00002.safetensors")
+    with pytest.raises(UserError, match="is one shard of several\n  fix: name their folder"):
+        read_weights(tmp_path / "model-00001-of-00002.safetensors")
+    with zipfile.ZipFile(tmp_path / "traced.pt", "w") as archive:  # as torch.jit.save lays it out
+        archive.writestr("traced/code/__torch__.py", "")
+        archive.writestr("traced/data.pkl", b"")
+    with pytest.raises(UserError, match="is a TorchScript program, not weights"):
+        read_weights(tmp_path / "traced.pt")
