@@ -40,8 +40,9 @@ def make_model(
 ) -> BertForPreTraining:  # fmt: skip
     """A new model, or one from a checkpoint; what the checkpoint lacks starts fresh and is named."""
     if source is not None:
+        stored = load_config(source)
         shape = replace(
-            load_config(source), hidden_dropout_prob=config.dropout,
+            stored, hidden_dropout_prob=config.dropout,
             attention_probs_dropout_prob=config.attention_dropout,
         )  # fmt: skip
         check_vocabulary(len(tokenizer), shape, str(source))
@@ -50,6 +51,8 @@ def make_model(
             raise UserError("has one token type; sentence pairs need two", where=str(source), fix="add --no-nsp")
         if not quiet:
             console.say(f"weights: {source}")
+            if rates(stored) != rates(shape):
+                console.say(f"  dropout: {rates(shape)}; the checkpoint has {rates(stored)}")
             if report.fresh:
                 console.say(f"  not in there, so they start fresh: {', '.join(report.fresh)}")
         return model
@@ -71,6 +74,11 @@ def make_model(
         model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
     )
     return model
+
+
+def rates(config: BertConfig) -> str:
+    """Both dropout rates in words."""
+    return f"{config.hidden_dropout_prob:g}, {config.attention_probs_dropout_prob:g} on attention"
 
 
 def as_trained(
