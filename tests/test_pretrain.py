@@ -356,13 +356,13 @@ def test_from_an_encoder_names_the_heads_that_start_fresh(corpus, tmp_path, caps
 
     train(corpus, tmp_path / "first", steps=2)
     encoder = BertModel.from_pretrained(tmp_path / "first")
-    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.1
+    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.25
     encoder.save_pretrained(tmp_path / "encoder")
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "encoder" / name).write_bytes((tmp_path / "first" / name).read_bytes())
     pretrain([corpus], tmp_path / "run", config(steps=1), start_from=tmp_path / "encoder", console=Console())
     said = capsys.readouterr().err
-    assert "dropout: 0, 0 on attention; the checkpoint has 0.1, 0.1 on attention" in said
+    assert "on attention; the checkpoint has 0.25, 0.25 on attention" in said
     assert "start fresh" in said
     assert "cls.predictions.transform.dense.weight" in said
 
