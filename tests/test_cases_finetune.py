@@ -33,14 +33,10 @@ SMALL = {"epochs": 1, "batch_size": 4, "max_length": 32, "precision": "fp32", "d
 BY_HEART = {"epochs": 60, "lr": 2e-3, "eval_every": 1000}  # one checkpoint, at the end
 SEVERAL = """
 import json, sys
-from minibert.cli import main
+from minibert.cli import commands, leave
 for words in json.loads(sys.argv[1]):
-    sys.argv[1:] = words
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
+    commands.main(words, standalone_mode=False)
+leave(0)
 """  # commands in one process: the libraries are loaded once
 OF_QA = {"stride": 8}  # its default is more than a row of 32 tokens has room for
 
