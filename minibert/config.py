@@ -78,6 +78,9 @@ class PretrainConfig:
     adam_beta2: float = opt(0.999, "AdamW's second beta")
     clip: float = opt(1.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = opt("auto", "auto: bf16 where the hardware has it, else fp32")
+    gradient_checkpointing: bool = opt(
+        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
+    )
     compile: bool = opt(False, "compile the model with torch.compile: slower to start, faster steps")
     # watching and keeping
     eval_share: float = opt(0.02, "share of the documents held out to measure on")
@@ -168,6 +171,9 @@ class FinetuneConfig:
     scratch: bool = opt(False, "start from random weights of the model's shape: shows what pre-training gives")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = opt(
         "auto", "of training; auto: bf16 where the hardware has it, else fp32. Measuring is always fp32"
+    )
+    gradient_checkpointing: bool = opt(
+        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
     )
     # choosing and keeping
     best: str = opt("", "dev metric that chooses the model that is kept (default: the task's own)")

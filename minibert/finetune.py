@@ -38,6 +38,7 @@ from minibert.training.loop import train_steps
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
+from minibert.training.setup import save_memory
 
 HEADS = ("classifier.", "qa_outputs.")
 FEW_STEPS = 100  # of a fine-tuning: 1,000 rows in batches of 32, three times, are 94
@@ -171,6 +172,8 @@ class Run:
             if report.fresh:
                 self.console.say(f"  not in there, so they start fresh: {', '.join(report.fresh)}")
         freeze(model, config.freeze)
+        if config.gradient_checkpointing:
+            save_memory(model)
         return model
 
     def one_seed(self, seed: int, folder: Path, stop: Stop) -> dict[str, Any]:

@@ -29,7 +29,14 @@ from minibert.training.data import PretrainingData
 from minibert.training.devices import Stop, make_accelerator, worker_count
 from minibert.training.optim import build_optimizers
 from minibert.training.record import Record
-from minibert.training.setup import as_trained, check_positions, make_model, make_schedule, plan_in_words
+from minibert.training.setup import (
+    as_trained,
+    check_positions,
+    make_model,
+    make_schedule,
+    plan_in_words,
+    save_memory,
+)
 
 
 def pretrain(
@@ -105,6 +112,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
             places = {"corpus": named, "from": start_from, "tokenizer": tokenizer_from}
             save_settings(out, "pretrain", as_trained(config, model.config, tokenizer, source), places)
         write_json(out / "data.json", facts)
+    if config.gradient_checkpointing:
+        save_memory(model)
     if config.compile:
         model.compile(dynamic=False)
     model.train()  # one that was loaded is in evaluation mode

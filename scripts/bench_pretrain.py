@@ -43,7 +43,9 @@ OURS, OURS_DROPOUT, TRAINER = "minibert", "minibert, dropout .1", "Trainer"
 class Minibert:
     """A pre-training run that can be stopped between two steps."""
 
-    def __init__(self, args: Any, store: Any, tokenizer: Any, dropout: float) -> None:
+    def __init__(
+        self, args: Any, store: Any, tokenizer: Any, dropout: float, *, gradient_checkpointing: bool = False
+    ) -> None:
         import numpy as np
         from accelerate import Accelerator
 
@@ -53,7 +55,7 @@ class Minibert:
         from minibert.training.data import PretrainingData
         from minibert.training.devices import resolve_precision
         from minibert.training.optim import StepSchedule, build_optimizers
-        from minibert.training.setup import make_model
+        from minibert.training.setup import make_model, save_memory
 
         total = args.rounds * (args.skip + args.steps)
         config = PretrainConfig(
@@ -71,6 +73,8 @@ class Minibert:
         self.planning = (time.perf_counter() - began) / planned  # seconds a token
         counts = store.token_counts(len(tokenizer), without=nothing)
         model = make_model(config, tokenizer, counts, None, Console(silent=True))
+        if gradient_checkpointing:
+            save_memory(model)
         if config.compile:
             model.compile(dynamic=False)
         optimizers = build_optimizers(

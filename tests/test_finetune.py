@@ -398,3 +398,12 @@ def test_few_steps_are_warned_of_before_them(model, files, tmp_path, capsys):
     run(model, {"train": files["train"]}, tmp_path / "run", console=Console(), epochs=0.2)
     said = capsys.readouterr().err
     assert said.index("few steps: a model may learn next to nothing") < said.index("step 1")
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory(model, files, tmp_path):
+    train = {"train": files["train"], "dev": files["dev"]}
+    scores = [
+        run(model, train, tmp_path / str(less), epochs=1.0, gradient_checkpointing=less)["dev"]
+        for less in (False, True)
+    ]
+    assert scores[0] == scores[1]

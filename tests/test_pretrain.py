@@ -520,3 +520,17 @@ def test_pre_norm_run_opens_in_transformers(corpus, tmp_path):
     _, info = MegatronBertForPreTraining.from_pretrained(tmp_path / "run", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory(corpus, tmp_path, monkeypatch):
+    from minibert.model.bert import BertEncoder
+
+    seen = []
+    forward = BertEncoder.forward
+    monkeypatch.setattr(
+        BertEncoder, "forward", lambda self, *args: seen.append(self.gradient_checkpointing) or forward(self, *args)
+    )
+    for less in (False, True):
+        train(corpus, tmp_path / str(less), steps=2, dropout=0.1, gradient_checkpointing=less)
+    assert {False, True} == set(seen)
+    assert losses(tmp_path / "False") == losses(tmp_path / "True")

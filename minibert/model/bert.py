@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from minibert.errors import UserError
 from minibert.model.draw import draw_normal, sinusoids
@@ -238,7 +239,12 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """The layers; one more LayerNorm after the last in pre-LN models."""
+    """The layers; one more LayerNorm after the last in pre-LN models.
+
+    gradient_checkpointing: keep what goes into a layer alone, and compute the layer anew for its gradient.
+    """
+
+    gradient_checkpointing = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -253,7 +259,11 @@ class BertEncoder(nn.Module):
         attentions: list[Tensor | None] = []
         for i, layer in enumerate(self.layer):
             last = i == len(self.layer) - 1
-            x, weights = layer(x, batch, visible, rows if last else None, output_attentions)
+            arguments = (x, batch, visible, rows if last else None, output_attentions)
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                x, weights = checkpoint(layer, *arguments, use_reentrant=False)  # with the same dropout
+            else:
+                x, weights = layer(*arguments)
             states.append(self.ln(x) if last else x)
             attentions.append(weights)
         return states, attentions

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from torch import nn
 
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model
 from minibert.config import PretrainConfig
 from minibert.console import Console
 from minibert.errors import UserError
-from minibert.model.bert import BertConfig
+from minibert.model.bert import BertConfig, BertEncoder
 from minibert.model.heads import BertForPreTraining
 from minibert.model.init import initialise
 from minibert.tokenization.tokenizer import BertTokenizer
@@ -74,6 +75,13 @@ def make_model(
         model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
     )
     return model
+
+
+def save_memory(model: nn.Module) -> None:
+    """Switch gradient checkpointing on in all encoders of a model."""
+    for module in model.modules():
+        if isinstance(module, BertEncoder):
+            module.gradient_checkpointing = True
 
 
 def rates(config: BertConfig) -> str:

@@ -192,3 +192,40 @@ def test_a_new_model_has_berts_initial_values_from_the_global_seed() -> None:
     b = BertModel(BertConfig(**TINY))
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     assert a.embeddings.word_embeddings.weight.abs().max() <= 0.04
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(norm: str, batch: dict[str, Tensor]) -> None:
+    """Dropout too is the same the second time. Kept for the gradient: bytes of all tensors, counted once."""
+    config = BertConfig(**{**TINY, "num_hidden_layers": 4}, norm=norm, attention_probs_dropout_prob=0.2)
+    torch.manual_seed(0)
+    model = BertModel(config).train()
+    found: list[tuple[int, list[Tensor]]] = []
+    for less in (False, True):
+        model.encoder.gradient_checkpointing = less
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        torch.manual_seed(1)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = model(**batch)
+        size = sum(kept.values())
+        model.zero_grad()
+        (out.last_hidden_state.sum() + out.pooler_output.square().sum()).backward()
+        found.append((size, [parameter.grad.clone() for parameter in model.parameters()]))
+    (all_of_it, plain), (little, anew) = found
+    assert little < 0.4 * all_of_it
+    assert all(torch.equal(a, b) for a, b in zip(plain, anew, strict=True))
+
+
+def test_gradient_checkpointing_is_nothing_without_a_gradient(batch: dict[str, Tensor]) -> None:
+    model = BertModel(BertConfig(**TINY)).eval()
+    with torch.no_grad():
+        plain = model(**batch, output_attentions=True)
+        model.encoder.gradient_checkpointing = True
+        again = model(**batch, output_attentions=True)
+    assert torch.equal(plain.last_hidden_state, again.last_hidden_state)
+    assert len(again.attentions) == len(plain.attentions)
