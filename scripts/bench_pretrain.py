@@ -167,6 +167,41 @@ class Trainer:
         }  # fmt: skip
 
 
+def flops_per_token(args: Any, vocabulary: int, through_head: float) -> float:
+    """Of a training step, forward and backward, by the usual count: what recomputing and padding cost is not in it.
+
+    6 for each weight of the layers, 12 L D T for attention's two products, 6 for each weight of the MLM head on the
+    share of the tokens that goes through it.
+    """
+    D, T = args.hidden_size, args.length
+    layers = args.layers * 12 * D * D  # 4 D^2 in attention, 8 D^2 in the feed-forward part
+    return 6 * layers + 12 * args.layers * D * T + 6 * through_head * (D * vocabulary + D * D)
+
+
+def best_rate(args: Any) -> float:
+    """FLOP a second of the layers' matrix products alone, in their shapes and precision: each one's best of five."""
+    import torch
+
+    from minibert.training.devices import resolve_precision
+
+    D, rows = args.hidden_size, args.batch_size * args.length
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if resolve_precision(args.precision) == "bf16" else torch.float32
+    flops = seconds = 0.0
+    for inputs, outputs in ((D, 3 * D), (D, D), (D, 4 * D), (4 * D, D)):
+        x = torch.randn(rows, inputs, dtype=dtype, device=device)
+        weight = torch.randn(outputs, inputs, dtype=dtype, device=device)
+        times = []
+        for _ in range(6):  # the first prepares what the others use
+            began = time.perf_counter()
+            torch.nn.functional.linear(x, weight)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        flops, seconds = flops + 2 * rows * inputs * outputs, seconds + min(times[1:])
+    return flops / seconds
+
+
 def main() -> None:
     """Measure and print."""
     options = parser(__doc__, rounds=5)
@@ -219,9 +254,16 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
     contestants: dict[str, Callable[[], dict[str, Any]]] = {
         OURS: plain.round, TRAINER: peer.round, OURS_DROPOUT: dropped.round
     }  # fmt: skip
+    rate = best_rate(args)
     found = alternate(args.rounds, contestants, lambda result: f"{result['tokens_per_second']:,.0f} tokens/s")
     ratios = {name: ratio(found[name], found[TRAINER], "tokens_per_second") for name in (OURS, OURS_DROPOUT)}
     parameters = {OURS: plain.parameters, OURS_DROPOUT: dropped.parameters, TRAINER: peer.parameters}
+
+    masked = {OURS: 0.15, OURS_DROPOUT: 0.15, TRAINER: 1.0}  # share of the tokens that goes through the MLM head
+    shares = {
+        name: flops_per_token(args, len(tokenizer), masked[name]) * medians(found[name], "tokens_per_second") / rate
+        for name in found
+    }
 
     device = "GPU" if torch.cuda.is_available() else f"{args.threads} threads"
     print(
@@ -231,17 +273,21 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
         f"{args.steps} steps\n"
     )
     table(
-        ["", "tokens/s", "ms a step", "tokens a step", "parameters", "against the Trainer"],
+        ["", "tokens/s", "ms a step", "tokens a step", "parameters", "against the Trainer", "of the machine"],
         [
             [
                 name, f"{medians(results, 'tokens_per_second'):,.0f}",
                 f"{1000 * medians(results, 'seconds') / args.steps:,.1f}",
                 f"{medians(results, 'tokens') / args.steps:,.0f}", f"{parameters[name] / 1e6:.1f} M",
-                spread(ratios[name]) if name in ratios else "",
+                spread(ratios[name]) if name in ratios else "", f"{shares[name]:.0%}",
             ]
             for name, results in found.items()
         ],
     )  # fmt: skip
+    print(
+        f"\nof the machine: FLOPs that the step needs, over {rate / 1e12:.2f} TFLOP/s of its layers' products alone.\n"
+        "The Trainer needs more: it takes every token through the MLM head, masked or not"
+    )
     print(
         f"\nadded to minibert's time for planning its examples: {1e6 * plain.planning:.3f} s a million tokens, "
         f"{plain.planning * medians(found[OURS], 'tokens_per_second'):.2%} of its time"
@@ -250,7 +296,8 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
         args, hardware, versions("minibert", "transformers", "torch", "accelerate"),
         {
             "vocabulary": len(tokenizer), "vocabulary_from": source and source.name, "parameters": parameters,
-            "planning_seconds_per_token": plain.planning, "rounds": found, "ratios": ratios,
+            "planning_seconds_per_token": plain.planning, "rounds": found, "ratios": ratios, "shares": shares,
+            "best_flops_per_second": rate,
         },
     )  # fmt: skip
 
