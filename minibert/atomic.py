@@ -59,6 +59,12 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
         raise
 
 
+def refuse_full(folder: Path) -> None:
+    """Raises UserError where a new folder is to be made and something is there already; an empty folder is nothing."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError("is there already and is not empty", where=str(folder), fix="choose another --out")
+
+
 def clear_leftovers(folder: Path, pattern: str) -> None:
     """Delete what processes that were killed have left half-written beside targets of these names."""
     for left in folder.glob(f"{pattern}.partial-*"):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from minibert.atomic import write_whole
+from minibert.atomic import refuse_full, write_whole
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import LoadReport, build_model, check_vocabulary, save_checkpoint, settle_labels
 from minibert.checkpoint.names import Names, canonical, canonical_weights, map_names
@@ -43,8 +43,7 @@ def convert(
         1e-4; nothing is left behind then.
     """
     console = console or Console()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("is there already and is not empty", where=str(out), fix="choose another --out")
+    refuse_full(out)
     if verify:
         import_transformers()
     folder = source if source.is_dir() else source.parent

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from minibert.atomic import refuse_full
 from minibert.cli.sources import corpus_files
 from minibert.errors import UserError
 
@@ -67,8 +68,7 @@ def vocab(
     for name, value in (("--add", add), ("--min-count", min_count)):
         if value < 1:
             raise UserError(f"is {value}", where=name, fix="give 1 or more")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("is there already and is not empty", where=str(out), fix="choose another --out")
+    refuse_full(out)
     with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
         files = corpus_files(corpus, Path(spool))
         from minibert.console import Console

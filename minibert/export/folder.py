@@ -9,7 +9,7 @@ from typing import get_args
 
 import torch
 
-from minibert.atomic import write_whole
+from minibert.atomic import refuse_full, write_whole
 from minibert.checkpoint.config import config_to_dict, load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
 from minibert.checkpoint.pretrained import HEADS, BertModel, Head, Pretrained, find_class
@@ -76,8 +76,7 @@ def check_request(out: Path, format: str, head: str | None, *, int8: bool, text:
         raise UserError(f"weights of 8 bits are for ONNX, not for {format!r}", where="--int8", fix="--format onnx")
     if text is not None and format == "hf":
         raise UserError("nothing is computed with this format", where="--text", fix="leave --text out")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("is there already and is not empty", where=str(out), fix="choose another --out")
+    refuse_full(out)
 
 
 def open_whole(path: Path, head: Head | None, console: Console) -> tuple[Pretrained, BertTokenizer]:
