@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from minibert.errors import UserError
-from minibert.model.draw import draw_normal, sinusoids
+from minibert.model.draw import Embedding, Linear, draw_normal, sinusoids
 from minibert.model.dropout import Dropout, dropout
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -108,9 +108,9 @@ class BertEmbeddings(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.word_embeddings = Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = norm_where(config, "post")
         self.dropout = Dropout(config.hidden_dropout_prob)
 
@@ -138,9 +138,9 @@ class BertSelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = Linear(config.hidden_size, config.hidden_size)
+        self.key = Linear(config.hidden_size, config.hidden_size)
+        self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout = config.attention_probs_dropout_prob
 
     def forward(
@@ -181,7 +181,7 @@ class BertSubLayerOutput(nn.Module):
 
     def __init__(self, config: BertConfig, size: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(size, config.hidden_size)
+        self.dense = Linear(size, config.hidden_size)
         self.LayerNorm = norm_where(config, "post")
         self.dropout = Dropout(config.hidden_dropout_prob)
 
@@ -213,7 +213,7 @@ class BertIntermediate(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dense = Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACTIVATIONS[config.hidden_act]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ class BertPooler(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, first: Tensor) -> Tensor:
         """The vectors of [CLS] (B,D) -> (B,D)."""

@@ -4,6 +4,23 @@ import torch
 from torch import Tensor, nn
 
 
+class Linear(nn.Linear):
+    """nn.Linear without first values of its own: whoever makes one draws or loads them.
+
+    On the meta device torch's own drawing would import its compiler, a second of every start.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class Embedding(nn.Embedding):
+    """nn.Embedding without first values of its own, as Linear."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
 @torch.no_grad()
 def truncated_normal(shape: tuple[int, ...], std: float, generator: torch.Generator | None) -> Tensor:
     """N(0, std) with values beyond two sigma drawn again (Google's initialiser); on the CPU, or the default device.
@@ -11,8 +28,6 @@ def truncated_normal(shape: tuple[int, ...], std: float, generator: torch.Genera
     By redrawing and not by an inverse error function: that one's last bit depends on how threads split the tensor.
     """
     x = torch.randn(shape, generator=generator)
-    if x.is_meta:
-        return x
     flat = x.view(-1)
     far = (flat.abs() > 2).nonzero()[:, 0]
     while len(far):
@@ -24,9 +39,14 @@ def truncated_normal(shape: tuple[int, ...], std: float, generator: torch.Genera
 
 @torch.no_grad()
 def draw_normal(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
-    """BERT's classic initial values for everything in `module`, in the order of its modules; tied weights once."""
+    """BERT's classic initial values for everything in `module`, in the order of its modules; tied weights once.
+
+    On the meta device, where a checkpoint's values come later, nothing.
+    """
     drawn: set[int] = set()
     for part in module.modules():
+        if isinstance(part, (nn.Linear, nn.Embedding)) and part.weight.is_meta:
+            continue
         if isinstance(part, (nn.Linear, nn.Embedding)) and id(part.weight) not in drawn:
             drawn.add(id(part.weight))
             part.weight.copy_(truncated_normal(tuple(part.weight.shape), std, generator))

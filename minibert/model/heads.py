@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minibert.model.bert import ACTIVATIONS, BertConfig, BertModel, given
-from minibert.model.draw import draw_normal
+from minibert.model.draw import Linear, draw_normal
 from minibert.model.dropout import Dropout
 
 IGNORED = -100  # a label that counts for nothing, as in torch's cross_entropy
@@ -79,7 +79,7 @@ class BertPredictionHeadTransform(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
         draw_normal(self, config.initializer_range)
@@ -95,7 +95,7 @@ class BertLMPredictionHead(nn.Module):
         super().__init__()
         self.transform = BertPredictionHeadTransform(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, device="meta")  # no second matrix is ever made
+        self.decoder = Linear(config.hidden_size, config.vocab_size, device="meta")  # no second matrix is ever made
 
     def tie(self, words: nn.Embedding) -> None:
         self.decoder.weight, self.decoder.bias = words.weight, self.bias
@@ -111,7 +111,7 @@ class BertPreTrainingHeads(nn.Module):
         super().__init__()
         self.predictions = BertLMPredictionHead(config)
         if next_sentence:
-            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+            self.seq_relationship = Linear(config.hidden_size, 2)
             draw_normal(self.seq_relationship, config.initializer_range)
 
 
@@ -234,7 +234,7 @@ class BertWithHead(nn.Module):
 
     def linear(self, outputs: int) -> nn.Linear:
         """A head's dense layer with its initial values."""
-        layer = nn.Linear(self.config.hidden_size, outputs)
+        layer = Linear(self.config.hidden_size, outputs)
         draw_normal(layer, self.config.initializer_range)
         return layer
 

@@ -20,7 +20,7 @@ TASKS = find_tasks()
 # A little random model learns by heart with a high rate and many passes.
 BY_HEART = {
     "epochs": 100.0, "lr": 1e-3, "batch_size": 4, "dropout": 0.0, "attention_dropout": 0.0, "precision": "fp32",
-    "patience": 25, "max_length": 64,
+    "patience": 50, "max_length": 64,
 }  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def saved(tmp_path_factory):
 
     def make(labels, **changes):
         folder = tmp_path_factory.mktemp("model")
-        torch.manual_seed(1)
+        torch.manual_seed(6)
         names = {} if labels is None else {"id2label": {str(i): label for i, label in enumerate(labels)}}
         shape = BertConfig(
             vocab_size=len(TOKENIZER), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
