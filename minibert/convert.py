@@ -59,9 +59,9 @@ def convert(
         why = "the config's architecture" if config.extra.get("architectures") else "as the weights are; see --head"
     else:
         cls, why = HEADS[head], f"--head {head}"
-    of_a_task = cls.__name__ in str(config.extra.get("architectures"))
+    as_named = cls.__name__ in str(config.extra.get("architectures"))
     config, weights = settle_labels(config, canonical_weights(tensors, str(path)))
-    if not of_a_task:  # what a run says of its task is said of the head that it had
+    if not as_named:  # what a run says of its task is said of the head that it had
         config = replace(config, extra={key: value for key, value in config.extra.items() if key != "minibert"})
     model, report = build_model(cls, config, weights, str(path), seed=0)
     console.say(f"read: {path}, {len(tensors)} tensors")

@@ -57,10 +57,7 @@ def save_checkpoint(model: nn.Module, tokenizer: SavesItself | None, folder: Pat
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = model.config
-    assert isinstance(config, BertConfig)
-    text = json.dumps(config_to_dict(config, type(model).__name__), indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_config(model, folder)
     weights = {  # named_parameters() has a tied tensor once, under the name that transformers keeps
         name: parameter.detach().to("cpu", torch.float32).contiguous() for name, parameter in model.named_parameters()
     }
@@ -69,6 +66,14 @@ def save_checkpoint(model: nn.Module, tokenizer: SavesItself | None, folder: Pat
     (folder / SAFETENSORS).chmod((folder / "config.json").stat().st_mode & 0o777)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+
+
+def save_config(model: nn.Module, folder: Path) -> None:
+    """Write config.json."""
+    config = model.config
+    assert isinstance(config, BertConfig)
+    text = json.dumps(config_to_dict(config, type(model).__name__), indent=2, sort_keys=True, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def load_model(

@@ -80,7 +80,8 @@ def text_rows(tokenizer: BertTokenizer, path: Path, most_tokens: int) -> Sample:
         raise UserError(f"cannot be read: {error.strerror}", str(path), "name a file of text") from error
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8: byte {error.start}", str(path), "recode it first") from error
-    lines = [line for line in text.splitlines() if line.strip()][:MOST_LINES]
+    ends = text.replace("\r\n", "\n").replace("\r", "\n")  # and nothing else ends a line
+    lines = [line for line in ends.split("\n") if line.strip()][:MOST_LINES]
     if not lines:
         raise UserError("there is no line of text in it", str(path), "give a line for each row")
     batch = tokenizer(lines, max_length=min(LONGEST_LINE, most_tokens))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -10,8 +9,8 @@ from typing import get_args
 import torch
 
 from minibert.atomic import refuse_full, write_whole
-from minibert.checkpoint.config import config_to_dict, load_config
-from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint
+from minibert.checkpoint.config import load_config
+from minibert.checkpoint.folder import check_vocabulary, load_model, save_checkpoint, save_config
 from minibert.checkpoint.pretrained import HEADS, BertModel, Head, Pretrained, find_class
 from minibert.console import Console
 from minibert.errors import UserError
@@ -106,9 +105,7 @@ def open_whole(path: Path, head: Head | None, console: Console) -> tuple[Pretrai
 def save_description(model: Pretrained, tokenizer: BertTokenizer, folder: Path) -> None:
     """config.json and the tokenizer's files."""
     folder.mkdir(exist_ok=True)
-    config = config_to_dict(model.config, type(model).__name__)
-    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_config(model, folder)
     tokenizer.save_pretrained(folder)
 
 
