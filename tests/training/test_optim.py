@@ -1,11 +1,12 @@
 """Learning rates by hand, decay groups, Muon against torch's own."""
 
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from minibert.training import optim
 from minibert.training.optim import Muon, Progress, StepSchedule, TimeSchedule, build_optimizers, rate_at
 
 
@@ -36,20 +37,21 @@ def test_step_schedule_ends_after_its_steps():
     assert schedule.progress(3) is None
 
 
-def test_time_schedule_ends_with_its_time_and_its_rate_with_it():
+def test_time_schedule_ends_with_its_time_and_its_rate_with_it(monkeypatch):
+    now = [7.0]
+    monkeypatch.setattr(optim, "time", SimpleNamespace(monotonic=lambda: now[0]))
     schedule = TimeSchedule(0.5, reserve=0.1)
-    began, step, last = time.monotonic(), 0, None
+    step, rates = 0, []
     while (progress := schedule.progress(step)) is not None:
-        last = rate_at(progress, 0.1)
+        rates.append(rate_at(progress, 0.1))
         step += 1
-        time.sleep(0.02)
+        now[0] += 0.02
         schedule.finished()
         if step == 5:
-            time.sleep(0.1)  # measuring: counts as time, but not as a step's length
-    took = time.monotonic() - began
-    assert took == pytest.approx(0.4, abs=0.03)
-    assert last is not None
-    assert 0 < last < 0.15  # the rate has come down when the time is over
+            now[0] += 0.1  # measuring: counts as time, but not as a step's length
+    assert (step, now[0]) == (15, pytest.approx(7.4))  # (.5 - .1 - .1) / .02 steps
+    assert rates[-1] == pytest.approx((0.4 - 0.38) / 0.4 / 0.9)
+    assert max(rates) == 1
 
 
 def test_time_schedule_counts_what_an_earlier_part_took():
