@@ -318,7 +318,7 @@ class Training:
                         self.save()
                     elif config.save_every and step.step % config.save_every == 0:
                         self.save()
-                    self.end_if_told()
+                    self.end_if_told(step.step)
                 if self.out_of_patience():
                     console.say(f"no better {self.best.metric} in {self.best.waited} measurements: training ends here")
                     break
@@ -357,6 +357,7 @@ class Training:
         step = self.place["step"]
         if self.saved_step == step:
             return
+        self.record.check()
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             checkpoints = self.folder / "checkpoints"
@@ -369,9 +370,9 @@ class Training:
         self.accelerator.wait_for_everyone()
         self.saved_step = step
 
-    def end_if_told(self) -> None:
+    def end_if_told(self, step: int = 0) -> None:
         """After a signal: save, say how to go on, end."""
-        if signal := self.stop.agreed(self.accelerator):
+        if signal := self.stop.agreed(self.accelerator, step):
             self.save()
             self.run.console.say(
                 f"stopped at step {self.place['step']}, saved; go on with: "

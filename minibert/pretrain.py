@@ -142,6 +142,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
     def save() -> None:
         if saved[0] == place["step"]:
             return
+        record.check()
         accelerator.wait_for_everyone()
         if main:
             checkpoints = out / "checkpoints"
@@ -154,8 +155,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
         accelerator.wait_for_everyone()
         saved[0] = place["step"]
 
-    def end_if_told() -> None:
-        if signal := stop.agreed(accelerator):
+    def end_if_told(step: int = 0) -> None:
+        if signal := stop.agreed(accelerator, step):
             save()
             console.say(f"stopped at step {place['step']}, saved; go on with: minibert pretrain --out {out} --resume")
             raise SystemExit(128 + signal)
@@ -179,9 +180,10 @@ def _pretrain(  # noqa: C901 - one story, told in order
                         console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
                     if config.save_every and step.step % config.save_every == 0:
                         save()
-                    end_if_told()
+                    end_if_told(step.step)
 
         # the end: measured, then saved; metrics.json comes last and marks a finished run
+        record.check()
         metrics = {"steps": place["step"], "tokens": place["tokens"], **measure()}
         end_if_told()
         record.evaluation(place["step"], metrics)

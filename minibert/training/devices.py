@@ -99,9 +99,14 @@ class Stop:
         if not self.signal:
             self.signal, self.came = number, now
 
-    def agreed(self, accelerator: Accelerator) -> int:
-        """The signal that came to any process, 0 for none; the same on all of them."""
+    def agreed(self, accelerator: Accelerator, step: int = 0) -> int:
+        """The signal that came to any process, 0 for none; the same on all of them.
+
+        Several GPUs have to be waited for, so they agree at every tenth step alone.
+        """
         if accelerator.num_processes == 1:
             return self.signal
+        if step % 10 and accelerator.device.type == "cuda":
+            return 0
         seen = torch.tensor([self.signal], device=accelerator.device)
         return int(accelerator.gather(seen).max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,11 +34,21 @@ class Step:
 
     step: int  # counted from 1
     losses: Tensor  # (K,) means over all targets of the step, one for each loss term; 0 where a term has no target
-    grad_norm: float  # before clipping
+    grad_norm: Tensor  # before clipping
     rate: float  # factor on every peak learning rate
     share: float  # of the whole training that is done
     num_tokens: int  # of all processes, without padding
     cursor: Cursor  # the place in the data behind this step
+    finite: Tensor  # bool: the losses and the gradient are finite numbers, or float16's scaler has mended it
+
+
+def refuse_not_finite(steps: Sequence[Step]) -> None:
+    """Raises UserError for the first step of these that spoilt the weights; waits for the device once."""
+    if steps:
+        flags: list[bool] = torch.stack([step.finite for step in steps]).tolist()
+        for step, finite in zip(steps, flags, strict=True):
+            if not finite:
+                raise not_finite(step)
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
@@ -72,6 +82,8 @@ def train_steps(
         before, 0 at first. warmup: share of the training, see rate_at. clip: largest gradient norm, 0 for none. until:
         share of the training to end at.
     Raises: UserError before an update with a loss or gradient that is not finite; the weights are then as they were.
+        Not on a GPU, which would have to be waited for at each step: there the caller gives its steps to
+        refuse_not_finite, before it saves anything at the latest.
 
     Each loss term is one mean over its targets in the whole step: all micro-batches of all processes.
     """
@@ -100,12 +112,17 @@ def train_steps(
         for optimizer in optimizers if scaler else ():
             scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf"))
-        grad_norm = float(norm)
+        tokens = sum(batch["num_tokens"] for batch in micro_batches)
+        if accelerator.num_processes > 1:
+            tokens = int(sum_over_processes(accelerator, torch.tensor(tokens, device=accelerator.device)))
+        finite = torch.isfinite(losses).all()
         # float16's scaler skips a step whose gradient overflows and halves its scale; only where that does not help
         # is it a fault
-        overflow_is_fault = scaler is None or scaler.get_scale() < 1
-        if not torch.isfinite(losses).all() or (overflow_is_fault and not torch.isfinite(norm)):
-            raise not_finite(number, losses, grad_norm, step)
+        if scaler is None or scaler.get_scale() < 1:
+            finite = finite & torch.isfinite(norm)
+        done = Step(number, losses, norm.detach(), rate, progress.after, tokens, step.cursor, finite)
+        if accelerator.device.type == "cpu":
+            refuse_not_finite([done])
         for optimizer in optimizers:
             if scaler:
                 scaler.step(optimizer)
@@ -114,11 +131,8 @@ def train_steps(
             optimizer.zero_grad(set_to_none=True)
         if scaler:
             scaler.update()
-        tokens = sum(batch["num_tokens"] for batch in micro_batches)
-        if accelerator.num_processes > 1:
-            tokens = int(sum_over_processes(accelerator, torch.tensor(tokens, device=accelerator.device)))
         schedule.finished()
-        yield Step(number, losses, grad_norm, rate, progress.after, tokens, step.cursor)
+        yield done
 
 
 def sum_over_processes(accelerator: Accelerator, value: Tensor) -> Tensor:
@@ -129,12 +143,12 @@ def sum_over_processes(accelerator: Accelerator, value: Tensor) -> Tensor:
     return summed  # type: ignore[no-any-return]
 
 
-def not_finite(number: int, losses: Tensor, grad_norm: float, step: StepBatches) -> UserError:
+def not_finite(step: Step) -> UserError:
     """The error of a step that would spoil the weights; names the step and the batch by its place in the data."""
     place = f"epoch {step.cursor.epoch}, block {step.cursor.block}, batch {step.cursor.batch}"
-    values = ", ".join(f"{value:g}" for value in losses.tolist())
+    values = ", ".join(f"{value:g}" for value in step.losses.tolist())
     return UserError(
-        f"step {number} is not finite (losses {values}; gradient norm {grad_norm:g}); the update was not made, "
+        f"step {step.step} is not finite (losses {values}; gradient norm {float(step.grad_norm):g}); it was not saved, "
         f"the checkpoints before it are whole",
         where=f"data: {place}",
         fix="a lower --lr, a longer --warmup or --precision fp32, from the newest checkpoint or anew",

@@ -68,19 +68,20 @@ def measure(
         batch = on_device(batch, accelerator.device)
         with accelerator.autocast():
             out = forward(model, batch)
-        kept = batch["labels"] != -100  # a batch of static shape is filled up
-        labels = batch["labels"][kept]
-        logits = out.prediction_logits.float()[kept]
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        labels = batch["labels"]
+        kept = labels != -100  # a batch of static shape is filled up
+        logits = out.prediction_logits.float()
+        losses = F.cross_entropy(logits, labels, ignore_index=-100, reduction="none")  # 0 where nothing is kept
         right = logits.argmax(-1) == labels
-        hidden = batch["input_ids"].reshape(-1)[batch["masked_positions"][kept]] == mask_id
+        hidden = kept & (batch["input_ids"].reshape(-1)[batch["masked_positions"]] == mask_id)
+        known = unigram[labels.clamp(min=0)]
         pairs = batch["next_sentence_label"]
         paired = out.seq_relationship_logits.float()
         sums += torch.stack(
             [
                 kept.sum(), losses.sum(), right.sum(),
-                hidden.sum(), losses[hidden].sum(), right[hidden].sum(),
-                -unigram[labels[hidden]].sum(), (labels[hidden] == commonest).sum(),
+                hidden.sum(), (losses * hidden).sum(), (right & hidden).sum(),
+                -(known * hidden).sum(), (hidden & (labels == commonest)).sum(),
                 (pairs >= 0).sum(),
                 F.cross_entropy(paired, pairs, ignore_index=-100, reduction="sum"),
                 ((paired.argmax(-1) == pairs) & (pairs >= 0)).sum(),

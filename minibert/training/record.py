@@ -13,7 +13,9 @@ from typing import Any
 from accelerate import Accelerator
 
 from minibert.atomic import write_text
-from minibert.training.loop import Step
+from minibert.training.loop import Step, refuse_not_finite
+
+MOST_UNREAD = 100  # steps
 
 
 class Record:
@@ -40,6 +42,7 @@ class Record:
         self.clock = time.monotonic()
         self.paused = 0.0
         self.tokens: int | None = None
+        self.unread: list[Step] = []
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
         if self.path is not None:
             write_text(self.path, "".join(_lines_until(self.path, resume_step)))
@@ -48,11 +51,18 @@ class Record:
             accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
 
     def step(self, step: Step, epoch: int, tokens: int) -> str:
-        """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people."""
+        """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people.
+
+        Only when it is a step's turn are its numbers read, for which a GPU has to be waited for.
+        """
+        self.unread.append(step)
         if self.tokens is None:
             self.tokens = tokens - step.num_tokens
         if step.step % self.log_every and step.step != 1 and step.share < 1:
+            if len(self.unread) >= MOST_UNREAD:
+                self.check()
             return self.note
+        self.check()
         now = time.monotonic()
         speed = (tokens - self.tokens) / max(now - self.clock - self.paused, 1e-9)
         self.clock, self.tokens, self.paused = now, tokens, 0.0
@@ -60,12 +70,17 @@ class Record:
         loss = sum(losses.values())
         line = {
             "step": step.step, "epoch": epoch, "loss": loss, **losses, "lr": self.lr * step.rate,
-            "grad_norm": step.grad_norm, "tokens": tokens, "tokens_per_second": round(speed, 1),
+            "grad_norm": float(step.grad_norm), "tokens": tokens, "tokens_per_second": round(speed, 1),
         }  # fmt: skip
         self._write(line)
         self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=step.step)
         self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
         return self.note
+
+    def check(self) -> None:
+        """Raises UserError where a step since the last look was not finite; to be asked before anything is saved."""
+        refuse_not_finite(self.unread)
+        self.unread = []
 
     @contextmanager
     def pause(self) -> Iterator[None]:

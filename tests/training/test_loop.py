@@ -1,6 +1,7 @@
 """The loop: one mean over all targets of a step, the rate by hand, clipping, and a stop before harm."""
 
 import itertools
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,8 +10,11 @@ from torch import nn
 
 from minibert.corpus.batches import Cursor, StepBatches
 from minibert.errors import UserError
+from minibert.model.bert import BertConfig
+from minibert.model.heads import BertForPreTraining
+from minibert.training import pretraining
 from minibert.training.loop import train_steps
-from minibert.training.optim import StepSchedule
+from minibert.training.optim import Muon, StepSchedule
 
 
 class Weight(nn.Module):
@@ -59,7 +63,7 @@ def test_loss_is_a_mean_over_all_targets_not_a_mean_of_means():
     # sums 2 and 3 over 1 and 3 targets: (2 + 3) / 4, and not (2 / 1 + 3 / 3) / 2 = 1.5
     (step,), model = run([batch(2.0, 1), batch(3.0, 3)])
     assert step.losses.tolist() == [1.25, 0.0]
-    assert step.grad_norm == pytest.approx(1.25)
+    assert step.grad_norm.item() == pytest.approx(1.25)
     assert model.w.item() == pytest.approx(1 - 0.1 * 1.25)
     assert step.num_tokens == 20
 
@@ -67,7 +71,7 @@ def test_loss_is_a_mean_over_all_targets_not_a_mean_of_means():
 def test_each_loss_term_has_its_own_count():
     (step,), _ = run([batch(2.0, 4, other=3.0, pairs=2), batch(2.0, 4, other=1.0, pairs=2)])
     assert step.losses.tolist() == [0.5, 1.0]
-    assert step.grad_norm == pytest.approx(1.5)
+    assert step.grad_norm.item() == pytest.approx(1.5)
 
 
 def test_micro_batch_without_targets_adds_nothing():
@@ -84,7 +88,7 @@ def test_step_without_any_target_is_no_nan_and_no_move():
 
 def test_gradient_is_clipped_and_the_norm_reported_is_the_one_before():
     (step,), model = run([batch(8.0, 2)], clip=1.0)
-    assert step.grad_norm == pytest.approx(4.0)
+    assert step.grad_norm.item() == pytest.approx(4.0)
     assert model.w.item() == pytest.approx(1 - 0.1 * 1.0, abs=1e-6)
 
 
@@ -152,6 +156,46 @@ def test_float16_scaler_undoes_its_scale_once_for_each_optimizer_and_skips_an_ov
     next(steps)
     moved = 1 - 0.1 / 3 * 2.0
     assert [model[n].w.item() for n in ("a", "b")] == pytest.approx([moved, moved])
-    next(steps)
-    assert [model[n].w.item() for n in ("a", "b")] == pytest.approx([moved, moved])  # skipped
+    skipped = next(steps)
+    assert [model[n].w.item() for n in ("a", "b")] == pytest.approx([moved, moved])
+    assert skipped.finite  # no fault: the scaler mends it
+    assert not torch.isfinite(skipped.grad_norm)
     assert accelerator.scaler.get_scale() == 512.0
+
+
+class Elsewhere:
+    """An accelerator whose device holds no values: who asks for one gets an error, where a GPU would be waited for."""
+
+    device, num_processes, process_index, scaler = torch.device("meta"), 1, 0, None
+
+    def no_sync(self, model):
+        return nullcontext()
+
+    def backward(self, loss):
+        loss.backward()
+
+
+@pytest.mark.parametrize("optimizer", [lambda p: torch.optim.SGD(p, lr=0.1), Muon])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_no_step_of_pre_training_waits_for_the_device(optimizer, dropout):
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    model = BertForPreTraining(config).to("meta").train()
+    matrices = [p for p in model.bert.encoder.parameters() if p.ndim == 2]
+    chosen = optimizer([{"params": matrices, "peak_lr": 0.1}])
+    ids = torch.zeros(4, 8, dtype=torch.long)
+    example = {
+        "input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": ids, "num_tokens": 32,
+        "masked_positions": torch.tensor([3, 9]), "labels": torch.tensor([5, 6]), "counts": torch.tensor([2.0, 4.0]),
+        "next_sentence_label": torch.tensor([0, 1, 0, 1]),
+    }  # fmt: skip
+    steps = train_steps(
+        Elsewhere(), model, [chosen], itertools.repeat(StepBatches([example, example], Cursor())), StepSchedule(3),
+        pretraining.loss_sums, first_step=0, warmup=0.1, clip=1.0, seed=0,
+    )  # fmt: skip
+    found = list(steps)
+    assert [step.step for step in found] == [1, 2, 3]
+    with pytest.raises((RuntimeError, NotImplementedError)):  # the check of this check
+        float(found[0].grad_norm)

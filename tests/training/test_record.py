@@ -1,0 +1,71 @@
+"""The log's numbers, read when it is their turn and no sooner."""
+
+import json
+import math
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from minibert.corpus.batches import Cursor
+from minibert.errors import UserError
+from minibert.training.loop import Step
+from minibert.training.record import MOST_UNREAD, Record
+
+
+def step(number, loss=2.0, norm=1.0, finite=None):
+    losses = torch.tensor([loss, 0.5])
+    good = math.isfinite(loss) and math.isfinite(norm) if finite is None else finite
+    return Step(
+        number, losses, torch.tensor(norm), 0.5, number / 1000, 64, Cursor(2, 3, number), torch.tensor(good)
+    )  # fmt: skip
+
+
+@pytest.fixture
+def record(tmp_path):
+    return Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", resume_step=0
+    )  # fmt: skip
+
+
+def test_lines_have_the_steps_numbers(record, tmp_path):
+    for number in range(1, 22):
+        record.step(step(number), epoch=2, tokens=64 * number)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 10, 20]
+    wanted = {"epoch": 2, "loss": 2.5, "a": 2.0, "b": 0.5, "lr": 5e-4, "grad_norm": 1.0, "tokens": 640}
+    assert {key: lines[1][key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("bad", [{"loss": math.nan}, {"norm": math.inf}])
+def test_a_step_that_spoilt_the_weights_is_refused_before_anything_is_saved(record, tmp_path, bad):
+    for number in range(1, 14):
+        record.step(step(number), epoch=0, tokens=0)
+    record.step(step(14, **bad), epoch=0, tokens=0)  # nobody looks yet: a GPU is not waited for
+    record.step(step(15, loss=math.nan), epoch=0, tokens=0)
+    with pytest.raises(UserError, match="batch 14: step 14 is not finite"):
+        record.check()
+
+
+def test_a_step_that_spoilt_the_weights_is_refused_at_the_next_line(record, tmp_path):
+    record.step(step(1), epoch=0, tokens=0)
+    record.step(step(2, loss=math.nan), epoch=0, tokens=0)
+    for number in range(3, 10):
+        record.step(step(number, loss=math.nan), epoch=0, tokens=0)
+    with pytest.raises(UserError, match="step 2 is not finite"):
+        record.step(step(10, loss=math.nan), epoch=0, tokens=0)
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_overflow_that_the_scaler_mended_is_none(record):
+    record.step(step(1, norm=math.inf, finite=True), epoch=0, tokens=0)
+    record.check()
+
+
+def test_steps_do_not_pile_up(tmp_path):
+    record = Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10**6, tracker="none", resume_step=0
+    )  # fmt: skip
+    for number in range(2, 3 * MOST_UNREAD):
+        record.step(step(number), epoch=0, tokens=0)
+        assert len(record.unread) < MOST_UNREAD
