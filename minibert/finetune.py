@@ -32,7 +32,7 @@ from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_part
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import state
 from minibert.training.best import Best
-from minibert.training.devices import Stop, make_accelerator
+from minibert.training.devices import Stop, leaves_padding_out, make_accelerator
 from minibert.training.inference import in_float32, infer
 from minibert.training.loop import train_steps
 from minibert.training.optim import StepSchedule, build_optimizers
@@ -333,6 +333,7 @@ class Training:
             self.stream, collator, Cursor.from_state(self.place["cursor"]), rank=self.accelerator.process_index,
             micro_batch_size=run.config.micro_batch_size or run.config.batch_size // processes, processes=processes,
             pin_memory=self.accelerator.device.type == "cuda",
+            unpadded=leaves_padding_out(self.accelerator, task_shape(run.shape, run.task)),
         )  # fmt: skip
 
     def measure(self) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from minibert.corpus.masking import example_keys, mask_tokens
 from minibert.corpus.pairs import COLUMNS, plan_documents
 from minibert.corpus.store import TokenStore
+from minibert.model.attention import RealTokens
 from minibert.tokenization.tokenizer import BertTokenizer
 
 Batch = dict[str, Any]  # what collate returns; see there
@@ -206,6 +207,18 @@ class Collator(Dataset[Batch]):
         return ids, types, lengths, starts
 
 
+class Unpadded(Dataset[Batch]):
+    """A collator's batches with RealTokens for attention masks."""
+
+    def __init__(self, collator: Dataset[Batch]) -> None:
+        self.collator = collator
+
+    def __getitem__(self, rows: np.ndarray) -> Batch:
+        batch = self.collator[rows]
+        mask = batch["attention_mask"]
+        return batch if mask is None else {**batch, "attention_mask": RealTokens.of(mask)}
+
+
 class Stream(Protocol):
     """An order of examples, cut into batches for whole optimizer steps."""
 
@@ -224,9 +237,11 @@ class StepBatches:
 
 def load_steps(
     stream: Stream, collator: Dataset[Batch], cursor: Cursor, *, micro_batch_size: int, rank: int = 0,
-    processes: int = 1, num_workers: int = 0, pin_memory: bool = False,
+    processes: int = 1, num_workers: int = 0, pin_memory: bool = False, unpadded: bool = False,
 ) -> Iterator[StepBatches]:  # fmt: skip
     """The steps from the cursor on, for this process; together the processes compute the stream's whole batch.
+
+    Args: unpadded: say which tokens are real by RealTokens, so that the model leaves the padding out.
 
     Micro-batch m of process r holds the rows from (m * processes + r) * micro_batch_size on. Where the batch is not a
     multiple of that, the last round is shared out evenly: processes differ by one example at most.
@@ -240,6 +255,8 @@ def load_steps(
             for first in range(0, len(rows), width):
                 yield np.array_split(rows[first : first + width], processes)[rank]
 
+    if unpadded:
+        collator = Unpadded(collator)
     loader = DataLoader(
         collator, sampler=_Sampler(places), batch_size=None, num_workers=num_workers, pin_memory=pin_memory,
         multiprocessing_context="forkserver" if num_workers else None, persistent_workers=False,

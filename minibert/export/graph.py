@@ -47,7 +47,7 @@ class PlainEmbeddings(nn.Module):
         self.token_type_embeddings = source.token_type_embeddings
         self.LayerNorm = source.LayerNorm
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, real: None = None) -> Tensor:
         """Both (B,T) -> (B*T,D)."""
         rows = self.position_embeddings.weight[: input_ids.shape[1]] + self.token_type_embeddings(token_type_ids)
         x = self.word_embeddings(input_ids) + rows  # (B,T,D)
@@ -68,7 +68,9 @@ class PlainAttention(nn.Module):
         self.qkv.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]))  # (3D,D)
         self.qkv.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]))
 
-    def forward(self, x: Tensor, batch: int, visible: Tensor, output_attentions: bool) -> tuple[Tensor, None]:
+    def forward(
+        self, x: Tensor, batch: int, length: int, visible: Tensor, output_attentions: bool
+    ) -> tuple[Tensor, None]:
         """x (B*T,D); visible (B,1,1,T) bool -> context (B*T,D); 0 where a row has nothing visible, as in the model."""
         D = x.shape[1]
         H = D // self.num_heads

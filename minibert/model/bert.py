@@ -1,6 +1,7 @@
 """BERT's encoder, top to bottom: config, embeddings, layers, pooler.
 
-Letters in shape comments: B batch, T tokens, M = B * T rows, R chosen rows, D hidden, N heads, H head size.
+Letters in shape comments: B batch, T tokens, M flat tokens (B * T, or those that are no padding), R chosen rows,
+D hidden, N heads.
 Parameter names are those of transformers' BertModel (norm="post") and MegatronBertModel (norm="pre"), so that a state
 dict needs no renaming in either direction.
 Sources: Devlin et al. 2019; Vaswani et al. 2017 (sinusoids); Xiong et al. 2020 and Shoeybi et al. 2019 (pre-LN).
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from minibert.errors import UserError
+from minibert.model.attention import RealTokens, Visible, attention
 from minibert.model.draw import Embedding, Linear, draw_normal, sinusoids
-from minibert.model.dropout import Dropout, dropout
+from minibert.model.dropout import Dropout
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -114,22 +116,27 @@ class BertEmbeddings(nn.Module):
         self.LayerNorm = norm_where(config, "post")
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """input_ids (B,T), token_type_ids (B,T) or None for all 0 -> (M,D)."""
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, real: RealTokens | None = None) -> Tensor:
+        """input_ids (B,T), token_type_ids (B,T) or None for all 0 -> (M,D): of all tokens, or of the real ones."""
         B, T = input_ids.shape
         positions = self.position_embeddings.weight
         limit = len(positions)
         if limit < T:
             raise ValueError(f"{T} tokens are more than max_position_embeddings ({limit})")
-        x = self.word_embeddings(input_ids)  # (B,T,D)
         types = self.token_type_embeddings.weight
-        if token_type_ids is None:
-            x = x + (types[0] + positions[:T])
+        if token_type_ids is None and real is None:
+            x = (self.word_embeddings(input_ids) + (types[0] + positions[:T])).view(B * T, -1)
         else:
             # One small table of (type, position), so that the large tensor is added to once.
             table = (types[:, None] + positions[:T]).flatten(0, 1)  # (types * T, D)
-            x = x + F.embedding(token_type_ids * T + torch.arange(T, device=input_ids.device), table)
-        return self.dropout(self.LayerNorm(x.view(B * T, -1)))  # type: ignore[no-any-return]
+            places = torch.arange(T, device=input_ids.device).expand(B, T)
+            if token_type_ids is not None:
+                places = token_type_ids * T + places
+            words, places = input_ids.flatten(), places.flatten()
+            if real is not None:
+                words, places = words.index_select(0, real.places), places.index_select(0, real.places)
+            x = self.word_embeddings(words) + F.embedding(places, table)
+        return self.dropout(self.LayerNorm(x))  # type: ignore[no-any-return]
 
 
 class BertSelfAttention(nn.Module):
@@ -144,36 +151,16 @@ class BertSelfAttention(nn.Module):
         self.dropout = config.attention_probs_dropout_prob
 
     def forward(
-        self, x: Tensor, batch: int, visible: Tensor | None, output_attentions: bool
+        self, x: Tensor, batch: int, length: int, visible: Visible, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """x (M,D); visible (B,1,1,T) bool, None for everything -> context (M,D), weights (B,N,T,T) if asked for."""
+        """x (M,D) of `batch` rows padded to `length`; visible (B,1,1,T) bool, None for everything, or the real tokens
+        that x has -> context (M,D), weights (B,N,T,T) if asked for."""
         weight = torch.cat((self.query.weight, self.key.weight, self.value.weight))  # (3D,D)
         bias = torch.cat((self.query.bias, self.key.bias, self.value.bias))
-        N, H = self.num_heads, x.shape[1] // self.num_heads
-        qkv = F.linear(x, weight, bias).view(batch, -1, 3, N, H).permute(2, 0, 3, 1, 4)  # (3,B,N,T,H)
         rate = self.dropout if self.training else 0.0
-        if output_attentions or (qkv.device.type == "cpu" and explicit_is_faster(qkv, rate)):
-            y, weights = explicit_attention(qkv, visible, rate)
-        else:
-            q, k, v = qkv.unbind()
-            y, weights = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate), None
-        return y.transpose(1, 2).reshape(x.shape), weights if output_attentions else None
-
-
-def explicit_is_faster(qkv: Tensor, rate: float) -> bool:
-    """Measured on a CPU: the fused kernel has no dropout of its own, and in bfloat16 it is slow on short rows."""
-    return rate > 0 or (qkv.dtype == torch.bfloat16 and (qkv.shape[3] < 256 or torch.is_grad_enabled()))
-
-
-def explicit_attention(qkv: Tensor, visible: Tensor | None, rate: float) -> tuple[Tensor, Tensor]:
-    """qkv (3,B,N,T,H), visible as above -> context (B,N,T,H), weights (B,N,T,T)."""
-    _, B, N, T, H = qkv.shape
-    q, k, v = qkv.reshape(3, B * N, T, H).unbind()
-    scores = torch.bmm(q / math.sqrt(H), k.transpose(1, 2)).view(B, N, T, T)
-    if visible is not None:
-        scores = scores + (~visible).to(q.dtype) * torch.finfo(q.dtype).min  # finite: nothing visible gives no NaN
-    weights = dropout(scores.softmax(-1), rate)
-    return torch.bmm(weights.view(B * N, T, T), v).view(B, N, T, H), weights
+        return attention(
+            F.linear(x, weight, bias), self.num_heads, batch, length, visible, rate, output_attentions
+        )  # fmt: skip
 
 
 class BertSubLayerOutput(nn.Module):
@@ -200,9 +187,9 @@ class BertAttention(nn.Module):
         self.output = BertSubLayerOutput(config, config.hidden_size)
 
     def forward(
-        self, x: Tensor, batch: int, visible: Tensor | None, rows: Tensor | None, output_attentions: bool
+        self, x: Tensor, batch: int, length: int, visible: Visible, rows: Tensor | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
-        y, weights = self.self(self.ln(x), batch, visible, output_attentions)
+        y, weights = self.self(self.ln(x), batch, length, visible, output_attentions)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.output(y, x), weights
@@ -231,10 +218,10 @@ class BertLayer(nn.Module):
         self.output = BertSubLayerOutput(config, config.intermediate_size)
 
     def forward(
-        self, x: Tensor, batch: int, visible: Tensor | None, rows: Tensor | None, output_attentions: bool
+        self, x: Tensor, batch: int, length: int, visible: Visible, rows: Tensor | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
         """x (M,D) -> (M,D), or (R,D) where only the rows `rows` (R,) of it are wanted; weights as in self-attention."""
-        x, weights = self.attention(x, batch, visible, rows, output_attentions)
+        x, weights = self.attention(x, batch, length, visible, rows, output_attentions)
         return self.output(self.intermediate(self.ln(x)), x), weights
 
 
@@ -252,14 +239,14 @@ class BertEncoder(nn.Module):
         self.ln = norm_where(config, "pre")
 
     def forward(
-        self, x: Tensor, batch: int, visible: Tensor | None, rows: Tensor | None, output_attentions: bool
+        self, x: Tensor, batch: int, length: int, visible: Visible, rows: Tensor | None, output_attentions: bool
     ) -> tuple[list[Tensor], list[Tensor | None]]:
         """x (M,D) -> the states before the first and after each layer, the last normalised; each layer's weights."""
         states: list[Tensor] = [x]
         attentions: list[Tensor | None] = []
         for i, layer in enumerate(self.layer):
             last = i == len(self.layer) - 1
-            arguments = (x, batch, visible, rows if last else None, output_attentions)
+            arguments = (x, batch, length, visible, rows if last else None, output_attentions)
             if self.gradient_checkpointing and torch.is_grad_enabled():
                 x, weights = checkpoint(layer, *arguments, use_reentrant=False)  # with the same dropout
             else:
@@ -301,20 +288,30 @@ class BertModel(nn.Module):
     def encode(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None,
+        attention_mask: Tensor | RealTokens | None,
         token_type_ids: Tensor | None,
         rows: Tensor | None,
         output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """forward without the pooler, on flat rows: states (M,D) each; the last is (R,D) where rows (R,) are given."""
-        visible = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B,1,1,T)
-        x = self.embeddings(input_ids, token_type_ids)
-        return self.encoder(x, input_ids.shape[0], visible, rows, output_attentions)  # type: ignore[no-any-return]
+        """forward without the pooler, on flat rows: the last state (B*T,D), or (R,D) of the rows (R,) if given; all
+        states if asked for, then without rows."""
+        B, T = input_ids.shape
+        real, visible = None, attention_mask
+        if isinstance(attention_mask, RealTokens):
+            real = attention_mask
+            rows = None if rows is None else real.among(rows, B * T)
+        elif attention_mask is not None:
+            visible = attention_mask.bool()[:, None, None, :]  # (B,1,1,T)
+        x = self.embeddings(input_ids, token_type_ids, real)
+        states, weights = self.encoder(x, B, T, visible, rows, output_attentions)
+        states = states if output_hidden_states else states[-1:]
+        return states if real is None or rows is not None else [real.padded(x, B * T) for x in states], weights
 
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         output_attentions: bool = False,
@@ -323,12 +320,14 @@ class BertModel(nn.Module):
         """Encode sentences.
 
         Args: input_ids (B,T) int64. attention_mask (B,T), not 0 where a token may be attended to; None says that
-            nothing is padded and is faster. token_type_ids (B,T), None for all 0.
+            nothing is padded and is faster; with RealTokens nothing is computed for padding. token_type_ids (B,T), None
+            for all 0.
         Raises: ValueError where T is more than max_position_embeddings.
         """
-        flat, weights = self.encode(input_ids, attention_mask, token_type_ids, None, output_attentions)
-        wanted = flat if output_hidden_states else flat[-1:]
-        states = [x.view(*input_ids.shape, -1) for x in wanted]  # (B,T,D) each
+        flat, weights = self.encode(
+            input_ids, attention_mask, token_type_ids, None, output_attentions, output_hidden_states
+        )
+        states = [x.view(*input_ids.shape, -1) for x in flat]  # (B,T,D) each
         return BertModelOutput(
             last_hidden_state=states[-1],
             pooler_output=None if self.pooler is None else self.pooler(states[-1][:, 0]),

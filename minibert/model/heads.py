@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minibert.model.attention import RealTokens
 from minibert.model.bert import ACTIVATIONS, BertConfig, BertModel, given
 from minibert.model.draw import Linear, draw_normal
 from minibert.model.dropout import Dropout
@@ -132,7 +133,7 @@ class BertLanguageModel(nn.Module):
     def states(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None,
+        attention_mask: Tensor | RealTokens | None,
         token_type_ids: Tensor | None,
         masked_positions: Tensor | None,
         output_attentions: bool,
@@ -146,7 +147,9 @@ class BertLanguageModel(nn.Module):
         rows = None
         if masked_positions is not None and not output_hidden_states:
             rows = torch.cat((torch.arange(0, B * T, T, device=input_ids.device), masked_positions))
-        flat, weights = self.bert.encode(input_ids, attention_mask, token_type_ids, rows, output_attentions)
+        flat, weights = self.bert.encode(
+            input_ids, attention_mask, token_type_ids, rows, output_attentions, output_hidden_states
+        )
         last = flat[-1]
         if rows is not None:
             first, chosen = last[:B], last[B:]
@@ -166,7 +169,7 @@ class BertForPreTraining(BertLanguageModel):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         masked_positions: Tensor | None = None,
@@ -206,7 +209,7 @@ class BertForMaskedLM(BertLanguageModel):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         masked_positions: Tensor | None = None,
@@ -241,7 +244,7 @@ class BertWithHead(nn.Module):
     def rows(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None,
+        attention_mask: Tensor | RealTokens | None,
         token_type_ids: Tensor | None,
         rows: Tensor | None,
         output_attentions: bool,
@@ -250,7 +253,9 @@ class BertWithHead(nn.Module):
         """The last states (B*T,D), or (R,D) of the rows (R,) of them, which are all that the last layer then computes;
         hidden states and attentions if asked."""
         early = None if output_hidden_states else rows
-        flat, weights = self.bert.encode(input_ids, attention_mask, token_type_ids, early, output_attentions)
+        flat, weights = self.bert.encode(
+            input_ids, attention_mask, token_type_ids, early, output_attentions, output_hidden_states
+        )
         last = flat[-1] if rows is None or early is not None else flat[-1].index_select(0, rows)
         hidden = tuple(x.view(*input_ids.shape, -1) for x in flat) if output_hidden_states else None
         return last, hidden, given(weights) if output_attentions else None
@@ -266,7 +271,7 @@ class BertForSequenceClassification(BertWithHead):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         labels: Tensor | None = None,
@@ -310,7 +315,7 @@ class BertForTokenClassification(BertWithHead):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         labels: Tensor | None = None,
@@ -343,7 +348,7 @@ class BertForQuestionAnswering(BertWithHead):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | RealTokens | None = None,
         token_type_ids: Tensor | None = None,
         *,
         start_positions: Tensor | None = None,

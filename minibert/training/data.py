@@ -15,7 +15,7 @@ from minibert.corpus.batches import Batch, Collator, Cursor, ExampleStream, load
 from minibert.corpus.store import TokenStore
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining
-from minibert.training.devices import worker_count
+from minibert.training.devices import leaves_padding_out, worker_count
 from minibert.training.loop import Schedule, Step, train_steps
 from minibert.training.optim import Optimizers
 
@@ -88,6 +88,7 @@ class PretrainingData:
         config = self.config
         on_cpu = accelerator.device.type == "cpu"  # there the loaders would take the cores that compute
         loaders = min(MOST_LOADERS, max(1, worker_count(config.workers) // accelerator.num_processes))
+        unpadded = not config.compile and leaves_padding_out(accelerator, accelerator.unwrap_model(network).config)
         phases = self.phases()
         for phase in range(place["phase"], len(phases)):
             max_length, micro_batch_size, until = phases[phase]
@@ -98,6 +99,7 @@ class PretrainingData:
                 self.stream(max_length), self.collator(max_length), cursor, micro_batch_size=micro_batch_size,
                 rank=accelerator.process_index, processes=accelerator.num_processes,
                 num_workers=0 if on_cpu else loaders, pin_memory=accelerator.device.type == "cuda",
+                unpadded=unpadded,
             )  # fmt: skip
             for step in train_steps(
                 accelerator, network, optimizers, batches, schedule, pretraining.loss_sums, first_step=place["step"],

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 
 from minibert.corpus.batches import Batch, Cursor, StepBatches
@@ -53,7 +54,8 @@ def refuse_not_finite(steps: Sequence[Step]) -> None:
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device."""
-    return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()}
+    moved: Batch = send_to_device(batch, device, non_blocking=True)
+    return moved
 
 
 def dropout_seed(seed: int, step: int, micro: int, rank: int) -> int:

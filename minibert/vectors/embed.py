@@ -158,7 +158,7 @@ def states(model: BertModel, input_ids: Tensor, mask: Tensor | None, layer: int,
     x: Tensor = model.embeddings(input_ids, None)
     visible = None if mask is None else mask[:, None, None, :]  # (B,1,1,T)
     for i, block in enumerate(model.encoder.layer[:layer], 1):
-        x, _ = block(x, len(input_ids), visible, rows if i == layer else None, False)
+        x, _ = block(x, *input_ids.shape, visible, rows if i == layer else None, False)
     return x.index_select(0, rows) if rows is not None and layer == 0 else x
 
 

@@ -10,6 +10,7 @@ from minibert.corpus import batches as module
 from minibert.corpus.batches import Collator, Cursor, ExampleStream, load_steps
 from minibert.corpus.read import fingerprint
 from minibert.corpus.store import open_store
+from minibert.model.attention import RealTokens
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.tokenization.vocabulary import train_vocabulary
 
@@ -262,3 +263,18 @@ def test_a_corpus_smaller_than_a_batch_comes_round_again(made):
     assert len(rows) == 64
     assert cursor.epoch > 1
     assert set(rows[:, 0].tolist()) == set(range(cursor.epoch + 1))
+
+
+def test_unpadded_batches_have_the_same_tokens_and_say_which_are_real(made):
+    plain, real = (islice(steps_of(made, unpadded=flag), 12) for flag in (False, True))
+    padded = 0
+    for a, b in zip(plain, real, strict=True):
+        (a,), (b,) = a.micro_batches, b.micro_batches
+        assert torch.equal(a["input_ids"], b["input_ids"])
+        if a["attention_mask"] is None:
+            assert b["attention_mask"] is None
+            continue
+        padded += 1
+        assert isinstance(b["attention_mask"], RealTokens)
+        assert torch.equal(b["attention_mask"].mask(*a["input_ids"].shape), a["attention_mask"].bool())
+    assert padded

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minibert.errors import UserError
-from minibert.model.bert import BertConfig, BertModel, explicit_attention
+from minibert.model.attention import explicit_attention
+from minibert.model.bert import BertConfig, BertModel
 
 TOLERANCE = 1e-6  # worst seen: 5.4e-7; the least of the faults below gives 5.7e-5
 TINY = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
