@@ -74,7 +74,7 @@ class PlainAttention(nn.Module):
         """x (B*T,D); visible (B,1,1,T) bool -> context (B*T,D); 0 where a row has nothing visible, as in the model."""
         D = x.shape[1]
         H = D // self.num_heads
-        parts = self.qkv(x).view(batch, -1, 3 * D).split(D, -1)
+        parts = self.qkv(x).view(batch, length, 3 * D).split(D, -1)
         q, k, v = (part.unflatten(-1, (self.num_heads, H)).transpose(1, 2) for part in parts)  # (B,N,T,H) each
         hidden = (~visible).to(x.dtype) * torch.finfo(x.dtype).min  # finite: a row of padding gives no NaN
         y = ((q / math.sqrt(H)) @ k.transpose(2, 3) + hidden).softmax(-1) @ v

@@ -37,7 +37,7 @@ class RealTokens(NamedTuple):
 
     def among(self, rows: Tensor, size: int) -> Tensor:
         """Places in the flattened batch (R,) -> places among the real tokens."""
-        return self.padded(torch.arange(len(self.places), device=rows.device), size)[rows]
+        return self.padded(torch.arange(self.places.shape[0], device=rows.device), size)[rows]
 
 
 Visible = Tensor | RealTokens | None  # (B,1,1,T) bool; None for everything
@@ -59,13 +59,13 @@ def attention(
         mask = visible.mask(batch, length)[:, None, None, :]
         y, weights = attention(padded, heads, batch, length, mask, rate, want_weights)
         return y.index_select(0, visible.places), weights
-    parts = qkv.view(batch, -1, 3, heads, qkv.shape[1] // heads // 3).permute(2, 0, 3, 1, 4)  # (3,B,N,T,H)
+    parts = qkv.view(batch, length, 3, heads, qkv.shape[1] // heads // 3).permute(2, 0, 3, 1, 4)  # (3,B,N,T,H)
     if want_weights or (qkv.device.type == "cpu" and explicit_is_faster(parts, rate)):
         y, weights = explicit_attention(parts, visible, rate)
     else:
         q, k, v = parts.unbind()
         y, weights = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate), None
-    return y.transpose(1, 2).reshape(len(qkv), -1), weights if want_weights else None
+    return y.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1] // 3), weights if want_weights else None
 
 
 def explicit_is_faster(qkv: Tensor, rate: float) -> bool:
@@ -98,7 +98,7 @@ def varlen_attention(qkv: Tensor, heads: int, starts: Tensor, longest: int) -> T
     """qkv (M,3*N*H) of rows that begin at starts (B+1,) -> (M,N*H), without padding anywhere."""
     from torch.nn.attention.varlen import varlen_attn
 
-    q, k, v = qkv.view(len(qkv), 3, heads, -1).unbind(1)  # (M,N,H) each
+    q, k, v = qkv.view(qkv.shape[0], 3, heads, -1).unbind(1)  # (M,N,H) each
     y = varlen_attn(q, k, v, starts, starts, longest, longest)
     assert isinstance(y, Tensor)  # nothing else was asked for
-    return y.reshape(len(qkv), -1)
+    return y.reshape(qkv.shape[0], -1)
