@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from minibert.errors import UserError
 from minibert.run_folder import held, publish, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
+from minibert.training.compiling import compile_model
 from minibert.training.data import PretrainingData
 from minibert.training.devices import Stop, make_accelerator, worker_count
 from minibert.training.optim import build_optimizers
@@ -114,10 +116,18 @@ def _pretrain(  # noqa: C901 - one story, told in order
         write_json(out / "data.json", facts)
     if config.gradient_checkpointing:
         save_memory(model)
-    if config.compile:
-        model.compile(dynamic=False)
     model.train()  # one that was loaded is in evaluation mode
     network = accelerator.prepare(model)
+    if config.compile:
+        (max_length, rows, _), *_ = data.phases()
+        rows = min(rows, config.batch_size // accelerator.num_processes)
+        console.say(
+            compile_model(
+                model, network, data.collator(max_length)[next(data.stream().batches(Cursor()))[0][:rows]],
+                pretraining.loss_sums, accelerator, cache=cache_folder(cache) / "compiled",
+                passes=ceil(config.batch_size / (config.micro_batch_size * accelerator.num_processes)),
+            )
+        )  # fmt: skip
     optimizers = build_optimizers(
         model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
         adam_beta2=config.adam_beta2,

@@ -1,0 +1,65 @@
+"""torch.compile for a training run, and whether it pays: what it takes at the start, what it saves at each step."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from minibert.corpus.batches import Batch
+from minibert.errors import UserError
+from minibert.training.loop import on_device
+
+TRIES = 3  # passes that are timed; the fastest counts
+
+
+def compile_model(
+    model: nn.Module, network: nn.Module, batch: Batch, loss_sums: Callable[[nn.Module, Batch], Tensor],
+    accelerator: Accelerator, *, cache: Path, passes: int,
+) -> str:  # fmt: skip
+    """Compile the model for batches of this shape. Weights, gradients and random numbers of the run stay as they are.
+
+    Args: network: the model as the accelerator has prepared it. cache: where kernels are kept, so that the next run
+        starts sooner; TORCHINDUCTOR_CACHE_DIR names another place. passes: in an optimizer step, on this process.
+    Returns: what it took and saves, in words.
+    Raises: UserError where it cannot be compiled, for want of a C++ compiler for one.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
+    batch = on_device(batch, accelerator.device)
+
+    def timed() -> float:
+        began = time.perf_counter()
+        accelerator.backward(loss_sums(network, batch).sum())
+        if accelerator.device.type == "cuda":
+            torch.cuda.synchronize(accelerator.device)
+        took = time.perf_counter() - began
+        model.zero_grad(set_to_none=True)
+        return took
+
+    timed()  # what is prepared once is prepared here
+    usual = min(timed() for _ in range(TRIES))
+    model.compile(dynamic=False)
+    try:
+        first = timed()
+    except Exception as error:  # torch has many kinds of it
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f"the model cannot be compiled: {lines[0]}", where="--compile",
+            fix="it needs a C++ compiler (g++) on a CPU and triton on a GPU; without --compile nothing is needed",
+        ) from error  # fmt: skip
+    compiled = min(timed() for _ in range(TRIES))
+    return worth(first - compiled, passes * usual, passes * compiled)
+
+
+def worth(took: float, usual: float, compiled: float) -> str:
+    """Seconds that compiling took, seconds of a step without and with it -> a line."""
+    line = f"compiled in {took:.0f} s: a step takes {compiled:.3g} s instead of {usual:.3g}"
+    if compiled >= usual:
+        return f"{line}, which does not pay: leave --compile out"
+    return f"{line}, which pays after {ceil(took / (usual - compiled)):,} steps"
