@@ -55,7 +55,7 @@ def steps(kind: str, args: Any, store_folder: Path, work: Path) -> dict[str, Any
     before = peak_mb()
     contestant: Any
     if kind == TRAINER:
-        contestant = Trainer(args, store, work / "tokenizer", work)
+        contestant = Trainer(args, store, work / "tokenizer", work, args.precision)
     else:
         contestant = Minibert(args, store, tokenizer, 0.1, gradient_checkpointing=kind == OURS_LESS)
     result = contestant.round()
