@@ -1,5 +1,5 @@
 # Names for those who type make; the work is in scripts/.
-.PHONY: setup demo demo-zh test lint
+.PHONY: setup demo demo-zh test lint bench
 
 setup:
 	@scripts/setup
@@ -15,3 +15,6 @@ test:
 
 lint:
 	@scripts/lint
+
+bench:
+	@scripts/bench

@@ -4,7 +4,9 @@
     scripts/bench_start.py CORPUS... [--mb 5] [--recipe quick] [--rounds 3] [--json FILE]
 
 The first --mb MB of the corpus are trained on. The run's log.jsonl is watched for step 1, and then the run is ended.
-The parts of the time are told apart by what minibert says on the way. Below: what its imports cost.
+The parts of the time are told apart by what minibert says on the way. Below: what its imports cost, and how long the
+short commands take: `minibert --help`, and the prediction of one text beside transformers.pipeline in a fresh Python
+(a model of one layer, so that it is the programs that are measured).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,9 @@ MARKS = (
 )
 FIRST_STEP = "first step"
 GOAL = {"empty cache": 10.0, "second run": 5.0}
+HELP, PREDICT, PIPELINE = "minibert --help", "minibert predict, one text", "transformers.pipeline, one text"
+COMMAND_GOAL = {HELP: 0.2, PREDICT: 3.0}
+TEXT = "The match ended two to one."
 # datasets comes in while the token store is opened, torch._dynamo with the first optimizer
 IMPORTS = (
     "torch", "torch, accelerate", "minibert.pretrain", "minibert.pretrain, datasets",
@@ -118,6 +125,56 @@ def import_seconds(modules: str) -> float:
     return time.perf_counter() - began
 
 
+def make_classifier(folder: Path) -> None:
+    """A random classifier of one layer that both sides open."""
+    from minibert import BertForSequenceClassification
+    from minibert.model.bert import BertConfig
+    from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
+
+    characters = sorted(set(TEXT.lower()) - {" "})
+    tokenizer = BertTokenizer.from_tokens(
+        [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in characters)], lowercase=True
+    )  # fmt: skip
+    names = ["news", "sport"]
+    extra = {
+        "minibert": {"task": "cls", "settings": {}}, "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }  # fmt: skip
+    shape = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=256,
+        extra=extra,
+    )  # fmt: skip
+    BertForSequenceClassification(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def command_seconds(command: Sequence[str]) -> dict[str, float]:
+    """How long a command takes that reads one text from standard input."""
+    began = time.perf_counter()
+    done = subprocess.run(command, check=False, input=TEXT + "\n", text=True, capture_output=True)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    return {"seconds": seconds}
+
+
+def measure_commands(rounds: int, work: Path) -> dict[str, list[dict[str, float]]]:
+    """The short commands in turns."""
+    model = str(work / "classifier")
+    apart(make_classifier, Path(model))
+    peer = f"import transformers\nprint(transformers.pipeline('text-classification', model={model!r})({TEXT!r}))"
+    commands = {
+        HELP: [sys.executable, "-m", "minibert", "--help"],
+        PREDICT: [sys.executable, "-m", "minibert", "predict", "--model", model, "--quiet", "-"],
+    }
+    if find_spec("transformers"):
+        commands[PIPELINE] = [sys.executable, "-c", peer]
+    return alternate(
+        rounds, {name: partial(command_seconds, command) for name, command in commands.items()},
+        lambda result: f"{result['seconds']:.2f} s",
+    )  # fmt: skip
+
+
 def import_shares(modules: str) -> list[tuple[str, float]]:
     """Seconds that each package's own modules take while these are imported; -X importtime itself costs some."""
     done = subprocess.run(
@@ -185,6 +242,7 @@ def measure_all(args: Any, hardware: dict[str, Any], flags: list[str], work: Pat
             rows.append([f"  {name}", *(f"{medians(results, key):.2f}" for results in found.values())])
     imports = {what: [import_seconds(what) for _ in range(args.rounds)] for what in IMPORTS}
     shares = import_shares(IMPORTS[-1])
+    commands = measure_commands(args.rounds, work)
 
     first, second = found.values()
     print(
@@ -195,10 +253,17 @@ def measure_all(args: Any, hardware: dict[str, Any], flags: list[str], work: Pat
     print("\nimports in a fresh Python (datasets: to open the store; torch._dynamo: torch's optimizers ask for it)\n")
     imported = [[what, f"{sorted(seconds)[len(seconds) // 2]:.2f}"] for what, seconds in imports.items()]
     table(["import", "seconds"], imported)
-    print("\nof the last one, each package's own modules: " + ", ".join(f"{n} {s:.2f} s" for n, s in shares[:10]))
+    print(
+        "\nof the last one, each package's own modules: " + ", ".join(f"{n} {s:.2f} s" for n, s in shares[:10]) + "\n"
+    )
+    short = [
+        [name, f"{medians(results, 'seconds'):.2f}", f"{COMMAND_GOAL[name]:g}" if name in COMMAND_GOAL else ""]
+        for name, results in commands.items()
+    ]
+    table(["command", "seconds", "to be under"], short)
     report(
-        args, hardware, versions("minibert", "torch", "accelerate", "datasets", "tokenizers"),
-        {"bytes": size, "rounds": found, "imports": imports, "import_shares": dict(shares[:30])},
+        args, hardware, versions("minibert", "torch", "accelerate", "datasets", "tokenizers", "transformers"),
+        {"bytes": size, "rounds": found, "commands": commands, "imports": imports, "import_shares": dict(shares[:30])},
     )  # fmt: skip
 
 
