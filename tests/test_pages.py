@@ -32,6 +32,7 @@ PAGES = [
         "docs/checkpoints.md",
         "docs/export.md",
         "docs/results.md",
+        "docs/performance.md",
     )
 ] + sorted(ROOT.glob("recipes/*/*.toml"))
 COMMAND = re.compile(r"(?:^|[\s|(])(?:\.venv/bin/)?(minibert [a-z-]+ .*)$")
