@@ -190,21 +190,20 @@ def text_rows(found: Found, kind: str, measure: str, goal: Goal | None = None) -
 
 def start_rows(found: Found) -> list[Row]:
     """Pre-training's start, cold and again, and the short commands."""
-    rows = [
-        Row(
-            part="start", measure=f"start: first step of pre-training, {name}", ours=medians(results, "seconds"),
-            unit="s", goal=Goal("ours", bench_start.GOAL[name], most=True),
-        )
-        for name, results in found["rounds"].items()
-    ]  # fmt: skip
-    commands = found["commands"]
-    for name, limit in bench_start.COMMAND_GOAL.items():
-        figures: dict[str, Any] = {"ours": medians(commands[name], "seconds")}
-        if name == bench_start.PREDICT and bench_start.PIPELINE in commands:
-            figures = compared(commands, name, bench_start.PIPELINE, "seconds", faster=True)
-        rows.append(
-            Row(part="start", measure=f"start: {name}", unit="s", **figures, goal=Goal("ours", limit, most=True))
-        )
+    rows = []
+    for what, rounds, peers, goals in (
+        (
+            "start: first step of pre-training, ", found["rounds"],
+            {name: f"{bench_start.TRAINER}, {name}" for name in bench_start.GOAL}, bench_start.GOAL,
+        ),
+        ("start: ", found["commands"], {bench_start.PREDICT: bench_start.PIPELINE}, bench_start.COMMAND_GOAL),
+    ):  # fmt: skip
+        for name, limit in goals.items():
+            figures: dict[str, Any] = {"ours": medians(rounds[name], "seconds")}
+            if peers.get(name) in rounds:
+                figures = compared(rounds, name, peers[name], "seconds", faster=True)
+            goal = Goal("ours", limit, most=True)
+            rows.append(Row(part="start", measure=what + name, unit="s", **figures, goal=goal))
     return rows
 
 
@@ -295,7 +294,8 @@ def all_parts(args: argparse.Namespace, corpus: Sequence[str], labelled: Mapping
             "--rounds 1 --sizes 2 20 --workers 1" if quick else "", text_memory_rows,
         ),
     ]  # fmt: skip
-    files = [word for kind, paths in labelled.items() for word in (f"--{kind}", *map(str, paths[: 1 if quick else 2]))]
+    most = {"cls": 1 if quick else 2}  # two of texts: short ones and long ones
+    files = [word for kind, paths in labelled.items() for word in (f"--{kind}", *map(str, paths[: most.get(kind, 1)]))]
     return [
         replace(one, options=[*one.options, "--model", str(model), *files])
         if one.script.name == "bench_finetune.py" else one

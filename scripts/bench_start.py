@@ -4,9 +4,11 @@
     scripts/bench_start.py CORPUS... [--mb 5] [--recipe quick] [--rounds 3] [--json FILE]
 
 The first --mb MB of the corpus are trained on. The run's log.jsonl is watched for step 1, and then the run is ended.
-The parts of the time are told apart by what minibert says on the way. Below: what its imports cost, and how long the
-short commands take: `minibert --help`, and the prediction of one text beside transformers.pipeline in a fresh Python
-(a model of one layer, so that it is the programs that are measured).
+The parts of the time are told apart by what minibert says on the way. Beside it stands transformers' Trainer as run_mlm
+has it: the same text, sizes and batch, its blocks kept by datasets; its vocabulary is there before, minibert makes one.
+
+Below: what minibert's imports cost, and how long the short commands take: `minibert --help`, and the prediction of one
+text beside transformers.pipeline in a fresh Python (a model of one layer, so that it is the programs alone).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,7 @@ from _bench_common import (
     apart,
     documents_of,
     machine,
+    make_tokenizer,
     medians,
     parser,
     ratio,
@@ -50,6 +53,7 @@ MARKS = (
 )
 FIRST_STEP = "first step"
 GOAL = {"empty cache": 10.0, "second run": 5.0}
+TRAINER = "Trainer"
 HELP, PREDICT, PIPELINE = "minibert --help", "minibert predict, one text", "transformers.pipeline, one text"
 COMMAND_GOAL = {HELP: 0.2, PREDICT: 3.0}
 TEXT = "The match ended two to one."
@@ -158,6 +162,18 @@ def command_seconds(command: Sequence[str]) -> dict[str, float]:
     return {"seconds": seconds}
 
 
+def start_trainer(text: Path, run: Path, cache: Path, tokenizer: Path) -> dict[str, Any]:
+    """Start transformers' Trainer on the text with the sizes of a run of minibert, until its first step."""
+    script = Path(__file__).with_name("_trainer_start.py")
+    command = [sys.executable, str(script), *map(str, (text, tokenizer, cache, run / "settings.json", run / "trainer"))]
+    return {**command_seconds(command), "parts": {}}
+
+
+def save_tokenizer(text: Path, size: int, folder: Path) -> None:
+    """The Trainer's tokenizer."""
+    make_tokenizer([text], size, None).save_pretrained(folder)
+
+
 def measure_commands(rounds: int, work: Path) -> dict[str, list[dict[str, float]]]:
     """The short commands in turns."""
     model = str(work / "classifier")
@@ -222,11 +238,21 @@ def measure_all(args: Any, hardware: dict[str, Any], flags: list[str], work: Pat
         number += 1
         return start(work / "text.txt", work / f"run-{number}", cache, flags, args.limit)
 
+    def once_trainer(cache: Path) -> dict[str, Any]:
+        run, tokenizer = work / f"run-{number}", work / "tokenizer"
+        if not tokenizer.exists():
+            size = json.loads((run / "settings.json").read_text("utf-8"))["settings"]["vocab_size"]
+            apart(save_tokenizer, work / "text.txt", size, tokenizer)
+        return start_trainer(work / "text.txt", run, cache, tokenizer)
+
     # a cache for each round; the second run of a round needs the first one's, so the order is always this one
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in GOAL}
+    contestants: dict[str, Callable[[Path], dict[str, Any]]] = dict.fromkeys(GOAL, once)
+    if find_spec("transformers"):
+        contestants |= {f"{TRAINER}, {name}": once_trainer for name in GOAL}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     for turn in range(args.rounds):
         cache = work / f"cache-{turn}"
-        one_round = {name: (lambda: once(cache)) for name in GOAL}  # noqa: B023  called within the turn
+        one_round = {name: partial(run, cache) for name, run in contestants.items()}
         for name, results in alternate(1, one_round, lambda result: f"{result['seconds']:.2f} s").items():
             found[name] += results
     for results in found.values():
@@ -235,16 +261,17 @@ def measure_all(args: Any, hardware: dict[str, Any], flags: list[str], work: Pat
 
     names = [name for _, name in MARKS] + [FIRST_STEP]
     rows = [["seconds to the first step", *(f"{medians(results, 'seconds'):.2f}" for results in found.values())]]
-    rows.append(["  to be under", *(f"{GOAL[name]:.0f}" for name in found)])
+    rows.append(["  to be under", *(f"{GOAL[name]:.0f}" if name in GOAL else "" for name in found)])
     for name in names:
         key = f"part: {name}"
-        if all(key in result for results in found.values() for result in results):
-            rows.append([f"  {name}", *(f"{medians(results, key):.2f}" for results in found.values())])
+        if all(key in result for ours in GOAL for result in found[ours]):
+            figures = (f"{medians(results, key):.2f}" if key in results[0] else "" for results in found.values())
+            rows.append([f"  {name}", *figures])
     imports = {what: [import_seconds(what) for _ in range(args.rounds)] for what in IMPORTS}
     shares = import_shares(IMPORTS[-1])
     commands = measure_commands(args.rounds, work)
 
-    first, second = found.values()
+    first, second = (found[name] for name in GOAL)
     print(
         f"{size / 1e6:.1f} MB of text, recipe {' '.join(flags[1:])}, medians of {args.rounds} rounds; the second run "
         f"takes {ratio(second, first, 'seconds')['median']:.2f} of the first\n"

@@ -94,7 +94,10 @@ def test_times_are_turned_round_and_memory_is_not(bench):
         return [{"seconds": value} for value in values]
 
     start = {
-        "rounds": {"empty cache": seconds(6.0), "second run": seconds(5.5)},
+        "rounds": {
+            "empty cache": seconds(6.0), "second run": seconds(5.5), "Trainer, empty cache": seconds(9.0),
+            "Trainer, second run": seconds(11.0),
+        },
         "commands": {
             "minibert --help": seconds(0.1), "minibert predict, one text": seconds(2.0),
             "transformers.pipeline, one text": seconds(5.0),
@@ -102,7 +105,8 @@ def test_times_are_turned_round_and_memory_is_not(bench):
     }  # fmt: skip
     found = [bench.cells(row) for row in bench.start_rows(start)]
     assert [(cells[1], cells[3], cells[5]) for cells in found] == [
-        ("6 s", "", "yes"), ("5.5 s", "", "no"), ("0.1 s", "", "yes"), ("2 s", "2.50x (2.50 - 2.50)", "yes"),
+        ("6 s", "1.50x (1.50 - 1.50)", "yes"), ("5.5 s", "2.00x (2.00 - 2.00)", "no"),
+        ("0.1 s", "", "yes"), ("2 s", "2.50x (2.50 - 2.50)", "yes"),
     ]  # fmt: skip
     del start["commands"]["transformers.pipeline, one text"]
     assert bench.cells(bench.start_rows(start)[-1])[2:4] == ["", ""]
