@@ -103,8 +103,10 @@ class Minibert:
         """Some steps, the last of them timed."""
         for _ in range(self.args.skip):
             next(self.training)
+        wait_for_gpu()
         began = time.perf_counter()
         steps = [next(self.training) for _ in range(self.args.steps)]
+        wait_for_gpu()
         seconds = time.perf_counter() - began
         tokens = sum(step.num_tokens for step in steps)
         seconds += self.planning * tokens
@@ -112,6 +114,14 @@ class Minibert:
             "tokens_per_second": tokens / seconds, "seconds": seconds, "tokens": tokens,
             "loss": sum(float(step.losses.sum()) for step in steps) / len(steps),
         }  # fmt: skip
+
+
+def wait_for_gpu() -> None:
+    """Until what it was given is done; nothing on a CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def loading_seconds(data: Any, batch_size: int) -> float:
@@ -227,8 +237,7 @@ class Trainer:
             """Notes when each step ends."""
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
+                wait_for_gpu()
                 ends.append(time.perf_counter())
 
         settings = transformers.TrainingArguments(
@@ -308,14 +317,11 @@ class Products:
 
 def best_seconds(product: Callable[[], Any]) -> float:
     """The shortest of several calls."""
-    import torch
-
     times: list[float] = []
     while len(times) < TRIES or sum(times) < TRY_SECONDS:
         began = time.perf_counter()
         product()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait_for_gpu()
         times.append(time.perf_counter() - began)
     return min(times)
 
