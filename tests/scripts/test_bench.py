@@ -68,10 +68,12 @@ def test_the_table_has_ratios_goals_and_shares(bench, capsys):
     ]  # fmt: skip
 
 
-def test_base_has_goals_of_its_own(bench):
+def test_goals_are_those_of_a_size(bench):
     base = {**PRETRAIN, "settings": {"layers": 12, "hidden_size": 768}}
     row = bench.pretrain_rows(base)[0]
     assert (row.goal.limit, row.share_goal) == (2.0, 0.6)
+    row = bench.pretrain_rows({**PRETRAIN, "settings": {"layers": 3, "hidden_size": 768}})[0]
+    assert (row.goal, row.share_goal) == (None, None)
 
 
 @pytest.mark.parametrize(
