@@ -400,7 +400,7 @@ def show(outcome: Outcome) -> int:
     for name, why in outcome.failed.items():
         print(f"failed: {name}: {why}")
     if outcome.busy:
-        print(f"warning: others were computing when these began, do not quote them: {', '.join(outcome.busy)}")
+        print(f"warning: others were computing when these began, do not quote them: {'; '.join(outcome.busy)}")
     return 1 if outcome.failed else 0
 
 
