@@ -22,6 +22,7 @@ _CLOSERS = re.compile(
 _OPENERS = re.compile(
     "(?<=\\s)[\"'“‘「『【（《〈〔〖｛［(\\[{«]+$"
 )  # at the end of a piece, they belong to the next one
+_MAY_OPEN = "\"'“‘「『【（《〈〔〖｛［([{«\n"  # the last characters of all that _OPENERS finds
 _GOES_ON = re.compile("\\s*[,;:，、；：]")  # no sentence begins so
 _DECIMAL = re.compile(r"\d[.．]$")  # of `３．７`: the full-width point ends sentences too
 _ASCII_TAIL = re.compile("[ -~]{0,60}$")
@@ -45,7 +46,8 @@ def split_sentences(line: str, language: str = "auto") -> list[str]:
         end = _END.search(line)
         if end is None or _WORD.search(line, end.end()) is None:
             return [line] if line else []
-    return [sentence for piece in _pieces(line, language) if (sentence := piece.strip())]
+    pieces = _mended(segment(language, line), language) if len(line) <= _WINDOW else _pieces(line, language)
+    return [sentence for piece in pieces if (sentence := piece.strip())]
 
 
 def _language_of(line: str) -> str:
@@ -73,11 +75,17 @@ def _pieces(line: str, language: str) -> Iterator[str]:
 def _mended(pieces: list[str], language: str) -> list[str]:
     """Moves quotes and brackets to the sentence they belong to and joins what was cut inside a sentence."""
     mended = pieces[:1]
+    eastern = language in ("zh", "ja")
     for piece in pieces[1:]:
-        left = mended.pop()
+        left = mended[-1]
+        may_open = left[-1:] in _MAY_OPEN
+        if piece[:1].isalpha() and not may_open and not (eastern and left.rstrip().endswith(".")):
+            mended.append(piece)  # most are so, and nothing of what follows can be the case
+            continue
+        mended.pop()
         if closers := _CLOSERS.match(piece):
             left, piece = left + closers[0], piece[closers.end() :]
-        elif openers := _OPENERS.search(left):
+        elif may_open and (openers := _OPENERS.search(left)):
             left, piece = left[: openers.start()], openers[0] + piece
         if not _WORD.search(piece) or _GOES_ON.match(piece) or _cut_in_number_or_abbreviation(left, piece, language):
             mended.append(left + piece)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minibert.corpus.sentences import split_sentences
+from minibert.corpus.words import HAN, word_starts
 from minibert.tokenization.tokenizer import BertTokenizer
 
 
@@ -65,33 +66,33 @@ def tokenise(
             line += 1
         document_lines.append(line)
 
-    starts: list[list[bool]] | None = None
-    if words:
-        from minibert.corpus.words import word_starts
-
-        encoded = tokenizer.encode_with_offsets(sentences)
-        all_ids = [ids for ids, _ in encoded]
-        starts = [
-            word_starts(text, offsets, tokenizer.is_continuation[ids])
-            for text, (ids, offsets) in zip(sentences, encoded, strict=True)
-        ]
-    else:
-        all_ids = tokenizer.encode(sentences)
-
-    lengths = np.fromiter(map(len, all_ids), np.int32, len(all_ids))
-    flat = np.fromiter(chain.from_iterable(all_ids), np.int32, int(lengths.sum()))
+    ids, lengths = tokenizer.encode_flat(sentences)
+    starts = _word_starts(sentences, ids, lengths, tokenizer) if words else None
     line_tokens = np.bincount(np.array(lines_of, np.int64), weights=lengths, minlength=line)
     full = lengths > 0
     sentence_document = np.searchsorted(np.array(document_lines), np.array(lines_of, np.int64)[full], side="right")
     return TokenisedDocuments(
-        ids=flat,
-        starts_word=None if starts is None else np.fromiter(chain.from_iterable(starts), bool, len(flat)),
-        sentence_lengths=lengths[full],
+        ids=ids,
+        starts_word=starts,
+        sentence_lengths=lengths[full].astype(np.int32),
         document_sentences=np.bincount(sentence_document, minlength=len(documents)),
         goes_on=goes_on,
         characters=sum(len(text) for document in documents for text in document),
         empty_lines=int((line_tokens == 0).sum()),
     )
+
+
+def _word_starts(
+    sentences: list[str], ids: np.ndarray, lengths: np.ndarray, tokenizer: BertTokenizer
+) -> NDArray[np.bool_]:
+    """(tokens,) True where a token begins a word. Only text with Han characters has more to a word than its pieces."""
+    is_continuation = tokenizer.is_continuation[ids]
+    starts: NDArray[np.bool_] = ~is_continuation
+    for text, end, length in zip(sentences, np.cumsum(lengths).tolist(), lengths.tolist(), strict=True):
+        if HAN.search(text):
+            ((_, offsets),) = tokenizer.encode_with_offsets([text])
+            starts[end - length : end] = word_starts(text, offsets, is_continuation[end - length : end])
+    return starts
 
 
 def whole_documents(parts: Iterator[TokenisedDocuments]) -> Iterator[TokenisedDocuments]:

@@ -31,6 +31,10 @@ class WordSplitter:
         decomposes = lowercase if strip_accents is None else strip_accents
         self._table = _CharacterTable(self.normalizer, self.pre_tokenizer, decomposes)
 
+    def becomes(self, code: int) -> str:
+        """What a character becomes: its normal form, blanks round a word of its own; REORDERED if neighbours decide."""
+        return self._table[code]
+
     def split(self, text: str) -> list[str]:
         """Words of text in order; punctuation and Han characters are words of their own. Never raises."""
         flat = text.translate(self._table)

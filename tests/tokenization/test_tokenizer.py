@@ -108,14 +108,12 @@ def test_sets_of_ids(small: BertTokenizer) -> None:
     assert small.convert_tokens_to_ids(["hello", "absent"]) == [small.tokens.index("hello"), 1]
 
 
-def test_the_memory_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibert.tokenization.tokenizer.REMEMBERED_WORDS", 3)
-    tokenizer = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *PIECES], lowercase=True)
-    text = "hello unwanted x 京 北 hello 大 学 x"
-    assert [pieces(tokenizer, text) for _ in range(2)] == [
-        ["hello", "un", "##want", "##ed", "x", "京", "北", "hello", "大", "学", "x"]
-    ] * 2
-    assert len(tokenizer._pieces) <= 3
+def test_many_texts_are_encoded_as_one(small: BertTokenizer) -> None:
+    texts = ["hello unwanted", "", "京北x"] * 1000
+    ids, lengths = small.encode_flat(texts)
+    assert lengths.tolist() == [4, 0, 3] * 1000
+    assert small.encode(texts) == [small.encode([text])[0] for text in texts]
+    assert ids.tolist() == [id_ for row in small.encode(texts) for id_ in row]
 
 
 def test_decode_joins_pieces(small: BertTokenizer) -> None:
