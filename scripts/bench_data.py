@@ -3,12 +3,15 @@
 
     scripts/bench_data.py CORPUS... [--rounds 3] [--json FILE]
 
-  minibert         text -> sentences -> token store on disk, with all workers and with one (text under 1.5 MB never has
+  minibert         text -> sentences -> token store on disk, with all workers and with one (text under 3 MB never has
                    more); nothing is in the cache
   google           the algorithm of create_pretraining_data.py in pure Python, text -> instances (see _google_data.py),
                    on the first --google-mb MB; it wants a sentence a line, and finding them is not counted
   datasets.map     Dataset.from_text and .map(batched=True) with transformers' fast tokenizer, which writes input_ids of
                    lines: once with as many processes as minibert's workers, once with the tokenizer's own threads
+
+With --loader also what a training step waits for where no worker loads: planning examples from the store and making
+batches of them, in CPU seconds a million tokens, and how many tokens a second a model may take until that is 3 %.
 
 One vocabulary for all. Each measurement runs in a fresh process; imports and loading the vocabulary are not counted.
 """
@@ -111,6 +114,64 @@ def measure_datasets(files: list[Path], vocabulary: Path, processes: int | None,
         return {"seconds": seconds, "documents": None, "rows": len(ready), "tokens": tokens}
 
 
+LOADER_SHAPES = ((32, 128), (8, 128), (32, 512))  # examples in a batch, most tokens of one
+LOADER_SHARE = 0.03
+
+
+def measure_loader(
+    files: list[Path], vocabulary: Path, shape: tuple[int, int], words: bool, batches: int, work: Path
+) -> dict[str, Any]:
+    """Planning and collating, in CPU seconds a token: nothing else is waited for where the store is in memory."""
+    import numpy as np
+
+    from minibert.corpus.batches import Collator, Cursor, ExampleStream
+    from minibert.corpus.read import fingerprint
+    from minibert.corpus.store import open_store
+    from minibert.tokenization.tokenizer import BertTokenizer
+
+    tokenizer = BertTokenizer.from_pretrained(vocabulary)
+    store, _ = open_store(files, tokenizer, work / "stores", corpus=fingerprint(files), words=words)
+    batch_size, max_length = shape
+    stream = ExampleStream(
+        store, np.arange(len(store)), seed=0, batch_size=batch_size, max_length=max_length, nsp=True, short_share=0.1
+    )
+    collator = Collator(store, tokenizer, seed=0, mask_rate=0.15, words=words, max_length=max_length)
+    positions = stream.blocks(0)[0]
+    began = time.process_time()
+    stream.plan(0, positions)
+    planning = (time.process_time() - began) / int(stream.document_tokens[positions].sum())
+    planned = stream.batches(Cursor())
+    rows = [next(planned)[0] for _ in range(batches)]
+    collator[rows[0]]
+    began = time.process_time()
+    tokens = sum(collator[row]["num_tokens"] for row in rows)
+    collating = (time.process_time() - began) / tokens
+    return {"planning": planning, "collating": collating, "batch_seconds": collating * tokens / batches}
+
+
+def loader_table(args: Any, files: list[Path], vocabulary: Path, work: Path) -> dict[str, list[dict[str, Any]]]:
+    """Measure and print what loading costs a step."""
+    contestants: dict[str, Callable[[], dict[str, Any]]] = {}
+    for words in (False, True):
+        for shape in LOADER_SHAPES:
+            name = f"batch {shape[0]}, length {shape[1]}, mask {'words' if words else 'tokens'}"
+            contestants[name] = partial(apart, measure_loader, files, vocabulary, shape, words, 300, work)
+    found = alternate(args.rounds, contestants, lambda result: f"{1e3 * result['batch_seconds']:.2f} ms a batch")
+    print(f"\nloading, CPU seconds a million tokens, medians of {args.rounds} rounds\n")
+    rows = []
+    for name, results in found.items():
+        planning, collating = medians(results, "planning"), medians(results, "collating")
+        milliseconds = 1e3 * medians(results, "batch_seconds")
+        rows.append(
+            [
+                name, f"{planning * 1e6:.3f}", f"{collating * 1e6:.3f}", f"{milliseconds:.2f}",
+                f"{LOADER_SHARE / (planning + collating):,.0f}",
+            ]
+        )  # fmt: skip
+    table(["", "planning", "collating", "ms a batch", f"tokens/s at which it is {LOADER_SHARE:.0%}"], rows)
+    return found
+
+
 def sentences_of(files: list[Path], megabytes: float, vocabulary: Path, target: Path) -> dict[str, Any]:
     """Write the first documents with a sentence a line, and count minibert's tokens of them."""
     from minibert.corpus.sentences import split_sentences
@@ -133,6 +194,7 @@ def main() -> None:
     options.add_argument("--vocab-size", type=int, default=8000, help="entries of the vocabulary, trained before")
     options.add_argument("--vocab", type=Path, help="vocab.txt to take instead")
     options.add_argument("--words", action="store_true", help="minibert finds whole words too, which the others do not")
+    options.add_argument("--loader", action="store_true", help="also measure what a training step waits for")
     args = options.parse_args()
     hardware = machine()
     with tempfile.TemporaryDirectory(dir=args.work, prefix="bench-data-") as folder:
@@ -192,9 +254,11 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
         f"\ngoogle's part has {part['tokens']:,} tokens by minibert, {found[google][0]['tokens']:,} by the peer; "
         f"{found[google][0]['instances']:,} instances were made"
     )
+    loading = loader_table(args, files, vocabulary, work) if args.loader else {}
     report(
         args, hardware, versions("minibert", "datasets", "transformers", "tokenizers", "sentencex", "pyarrow"),
-        {"bytes": size, "google_part": part, "vocabulary": len(tokenizer), "rounds": found, "ratios": ratios},
+        {"bytes": size, "google_part": part, "vocabulary": len(tokenizer), "rounds": found, "ratios": ratios,
+         "loader": loading},
     )  # fmt: skip
 
 

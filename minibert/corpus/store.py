@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 FORMAT = 3  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
-ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text
+ALONE_BELOW_BYTES = 3_000_000  # starting workers takes as long as reading this much text
 
 
 class TokenStore:
@@ -57,7 +59,7 @@ class TokenStore:
             if "starts_word" in table.column_names
             else None
         )
-        self._first = np.cumsum([0] + [len(part) for part in self._ids])
+        self._first = list(accumulate(map(len, self._ids), initial=0))
         if self._first[-1] != self.facts["tokens"] or len(table) != self.facts["documents"]:
             raise ValueError(f"{path} does not hold what store.json says")
 
@@ -96,13 +98,16 @@ class TokenStore:
         return self._slice(self._starts, start, length)
 
     def _slice(self, parts: list[np.ndarray], start: int, length: int) -> np.ndarray:
-        part = int(np.searchsorted(self._first, start, side="right")) - 1
-        begin = start - int(self._first[part])
-        pieces = [parts[part][begin : begin + length]]
+        part = bisect_right(self._first, start) - 1
+        begin = start - self._first[part]
+        piece = parts[part][begin : begin + length]
+        if len(piece) == length:
+            return piece
+        pieces = [piece]
         while (missing := length - sum(map(len, pieces))) > 0:
             part += 1
             pieces.append(parts[part][:missing])
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return np.concatenate(pieces)
 
     def document_span(self, document: int) -> tuple[int, int]:
         """The tokens of a document: (start, length)."""
@@ -210,37 +215,44 @@ def _groups(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[Group]:
 class _Worker:
     """What a worker process has from its start: the tokenizer is sent once, and keeps the words that it has seen."""
 
-    tokenizer: BertTokenizer
-    settings: dict[str, Any]
+    work: Callable[..., TokenisedDocuments]
 
     @classmethod
-    def start(cls, tokenizer: BertTokenizer, settings: dict[str, Any]) -> None:
+    def start(cls, work: Callable[..., TokenisedDocuments]) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool is the parallelism
-        cls.tokenizer, cls.settings = tokenizer, settings
+        cls.work = work
 
     @classmethod
     def tokenise(cls, documents: list[list[str]], goes_on: bool) -> TokenisedDocuments:
-        return tokenise(documents, cls.tokenizer, goes_on=goes_on, **cls.settings)
+        return cls.work(documents, goes_on=goes_on)
 
 
 def _tokenised(
     groups: Iterator[Group], tokenizer: BertTokenizer, *, language: str, words: bool, workers: int
 ) -> Iterator[TokenisedDocuments]:
-    """The groups tokenised, in their order; a bounded number of them is under way at any time."""
+    """The groups tokenised, in their order; a bounded number of them is under way at any time.
+
+    This process is one of the workers: it tokenises a group itself where the others have enough to do.
+    """
+    work = partial(tokenise, tokenizer=tokenizer, language=language, words=words)
     if workers <= 1:
         for documents, goes_on in groups:
-            yield tokenise(documents, tokenizer, goes_on=goes_on, language=language, words=words)
+            yield work(documents, goes_on=goes_on)
         return
-    start = (tokenizer, {"language": language, "words": words})
+    others = workers - 1
     with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_Worker.start, initargs=start
+        others, mp_context=get_context("spawn"), initializer=_Worker.start, initargs=(work,)
     ) as pool:
         waiting: deque[Future[TokenisedDocuments]] = deque()
         try:
-            for group in groups:
-                waiting.append(pool.submit(_Worker.tokenise, *group))
-                if len(waiting) > 2 * workers:
+            for documents, goes_on in groups:
+                while waiting and (waiting[0].done() or len(waiting) > 6 * others):
                     yield waiting.popleft().result()
+                if sum(not future.done() for future in waiting) < 3 * others:
+                    waiting.append(pool.submit(_Worker.tokenise, documents, goes_on))
+                else:
+                    waiting.append(Future())
+                    waiting[-1].set_result(work(documents, goes_on=goes_on))
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -133,6 +134,33 @@ def test_same_bytes_for_any_number_of_workers(tmp_path, text_of, monkeypatch, wo
     store, _ = build(path, tmp_path / "stores", workers=workers)
     assert (store.folder / "tokens.arrow").read_bytes() == (alone.folder / "tokens.arrow").read_bytes()
     assert store.facts == alone.facts
+
+
+def test_groups_come_in_order_however_late_the_workers_are(monkeypatch, text_of):
+    under_way, most = set(), 0
+
+    class Late(Future):
+        def result(self, timeout=None):
+            if not self.done():
+                under_way.discard(self)
+                self.set_result(tokenise(self.documents, TOKENIZER, goes_on=False, language="auto", words=False))
+            return super().result(timeout)
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, _, documents, goes_on):
+            nonlocal most
+            future = Late()
+            future.documents = documents
+            under_way.add(future)
+            most = max(most, len(under_way))
+            return future
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda workers, **_: Pool(workers))
+    groups = [([[line]], False) for line in text_of(100).split("\n") if line]
+    alone = module._tokenised(iter(groups), TOKENIZER, language="auto", words=False, workers=1)
+    together = module._tokenised(iter(groups), TOKENIZER, language="auto", words=False, workers=3)
+    assert [part.ids.tolist() for part in together] == [part.ids.tolist() for part in alone]
+    assert 2 <= most <= 6
 
 
 def test_slices_across_record_batches_are_the_whole_array(tmp_path, text_of, monkeypatch):
