@@ -158,8 +158,17 @@ def test_groups_come_in_order_however_late_the_workers_are(monkeypatch, text_of)
     monkeypatch.setattr(module, "ProcessPoolExecutor", lambda workers, **_: Pool(workers))
     groups = [([[line]], False) for line in text_of(100).split("\n") if line]
     alone = module._tokenised(iter(groups), TOKENIZER, language="auto", words=False, workers=1)
-    together = module._tokenised(iter(groups), TOKENIZER, language="auto", words=False, workers=3)
-    assert [part.ids.tolist() for part in together] == [part.ids.tolist() for part in alone]
+    taken = []
+
+    def read():
+        for group in groups:
+            taken.append(group)
+            yield group
+
+    together = module._tokenised(read(), TOKENIZER, language="auto", words=False, workers=3)
+    for given_out, (part, expected) in enumerate(zip(together, alone, strict=True)):
+        assert part.ids.tolist() == expected.ids.tolist()
+        assert len(taken) - given_out <= 14, "memory is bounded"
     assert 2 <= most <= 6
 
 
