@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ __all__ = ["SPECIAL_TOKENS", "BertTokenizer"]
 
 # Text never gives these: its brackets are words of their own. [unused7], other people's <S>.
 RESERVED = re.compile(r"\[.+\]|<.+>", re.DOTALL)
-TEXTS_AT_A_TIME = 1024
+CHARACTERS_AT_A_TIME = 1 << 17  # encoded in one go
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -136,8 +136,8 @@ class BertTokenizer:
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Ids of each text, without [CLS] and [SEP]. A text without words gives an empty list."""
         rows: list[list[int]] = []
-        for first in range(0, len(texts), TEXTS_AT_A_TIME):
-            ids, lengths = self.encode_flat(texts[first : first + TEXTS_AT_A_TIME])
+        for part in _portions(texts):
+            ids, lengths = self.encode_flat(part)
             flat, ends = ids.tolist(), np.cumsum(lengths).tolist()
             rows += [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
         return rows
@@ -238,6 +238,16 @@ class BertTokenizer:
             types += [segment] * (length + 1)
             spans += [*offsets[:length], (0, 0)]
         return ids, types, spans
+
+
+def _portions(texts: list[str]) -> Iterator[list[str]]:
+    """The texts in order, some CHARACTERS_AT_A_TIME of them in a list."""
+    first = size = 0
+    for i, text in enumerate(texts, 1):
+        size += len(text) + 1
+        if size >= CHARACTERS_AT_A_TIME or i == len(texts):
+            yield texts[first:i]
+            first, size = i, 0
 
 
 def fit_lengths(lengths: list[int], room: int | None) -> list[int]:

@@ -108,7 +108,8 @@ def test_sets_of_ids(small: BertTokenizer) -> None:
     assert small.convert_tokens_to_ids(["hello", "absent"]) == [small.tokens.index("hello"), 1]
 
 
-def test_many_texts_are_encoded_as_one(small: BertTokenizer) -> None:
+def test_many_texts_are_encoded_as_one(small: BertTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minibert.tokenization.tokenizer.CHARACTERS_AT_A_TIME", 40)
     texts = ["hello unwanted", "", "京北x"] * 1000
     ids, lengths = small.encode_flat(texts)
     assert lengths.tolist() == [4, 0, 3] * 1000
