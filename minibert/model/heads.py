@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from minibert.model.attention import RealTokens
 from minibert.model.bert import ACTIVATIONS, BertConfig, BertModel, given
+from minibert.model.cross_entropy import IGNORED, summed_cross_entropy
 from minibert.model.draw import Linear, draw_normal
 from minibert.model.dropout import Dropout
-
-IGNORED = -100  # a label that counts for nothing, as in torch's cross_entropy
 
 
 @dataclass
@@ -71,7 +70,7 @@ class QuestionAnsweringModelOutput:
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over the labels that are not -100; 0 and not NaN where all are. logits (...,C), labels (...)."""
-    total = F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    total = summed_cross_entropy(logits.flatten(0, -2), labels.flatten())
     return total / (labels != IGNORED).sum().clamp(min=1)
 
 

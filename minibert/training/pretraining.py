@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from minibert.corpus.batches import Batch
+from minibert.model.cross_entropy import summed_cross_entropy
 from minibert.training.loop import on_device, sum_over_processes
 
 TERMS = ("mlm_loss", "nsp_loss")
@@ -31,10 +32,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
 def loss_sums(model: nn.Module, batch: Batch) -> Tensor:
     """(2,): the sum of the masked-token losses, the sum of the next-sentence losses; 0 where there is no target."""
     out = forward(model, batch)
-    mlm = F.cross_entropy(out.prediction_logits.float(), batch["labels"], ignore_index=-100, reduction="sum")
-    nsp = F.cross_entropy(
-        out.seq_relationship_logits.float(), batch["next_sentence_label"], ignore_index=-100, reduction="sum"
-    )
+    mlm = summed_cross_entropy(out.prediction_logits, batch["labels"])
+    nsp = summed_cross_entropy(out.seq_relationship_logits, batch["next_sentence_label"])
     return torch.stack((mlm, nsp))
 
 
