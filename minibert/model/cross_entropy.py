@@ -44,7 +44,8 @@ class CpuCrossEntropy(torch.autograd.Function):
             part = slice(first, first + rows)
             x = (logits[part].float() - normaliser[part, None]).exp_().mul_(scale[part])
             found[part] = x.scatter_add_(1, places[part], -scale[part])
-        return found.masked_fill_(labels[:, None] == IGNORED, 0), None  # not NaN where such a row's logits are
+        found[labels == IGNORED] = 0  # and not NaN where such a row's logits are
+        return found, None
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
