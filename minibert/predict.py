@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,11 +18,12 @@ from minibert.checkpoint.folder import check_vocabulary, load_model
 from minibert.config import resolve
 from minibert.console import Console, print_text
 from minibert.errors import UserError
+from minibert.model.answering import DTYPES, for_answers
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
-from minibert.tasks.base import Prediction, Task, refuse_foreign, refuse_trained
+from minibert.tasks.base import Encoded, Prediction, Task, refuse_foreign, refuse_trained
 from minibert.tokenization.tokenizer import BertTokenizer
-from minibert.training.devices import resolve_precision
+from minibert.training.devices import answering_precision
 from minibert.training.inference import infer
 
 AnyTask = Task[Any, Any]
@@ -32,8 +34,9 @@ class Predictor:
     """A model, its task and its tokenizer.
 
     Args: path: a run of `minibert finetune`, or a Hugging Face folder with a task's head. settings: win over those that
-        were saved with the model. accelerator: None computes in this process alone.
-    Raises: UserError for a folder that holds no model for a task.
+        were saved with the model. accelerator: None computes in this process alone. precision: fp32; bf16, fp16 on a
+        GPU, auto: bf16 where the hardware has it; int8 on a CPU, for the encoder's linear layers.
+    Raises: UserError for a folder that holds no model for a task, and a precision that is not to be had.
     """
 
     def __init__(
@@ -41,6 +44,9 @@ class Predictor:
         precision: str = "fp32",
     ) -> None:  # fmt: skip
         path = Path(path)
+        device = accelerator.device if accelerator else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.precision = answering_precision(precision, device)
+        self.path, self.settings = path, settings
         config = load_config(path)
         self.task = task_of(path, config, settings or {})
         self.tokenizer = BertTokenizer.from_pretrained(path)
@@ -61,9 +67,8 @@ class Predictor:
                 fix=f"minibert finetune --task {self.task.name} --model {path} ... trains one",
             )  # fmt: skip
         self.accelerator = accelerator
-        device = accelerator.device if accelerator else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        for_answers(self.model, self.precision)
         self.model.to(device)
-        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(resolve_precision(precision))
 
     def predict(
         self, examples: Sequence[Any], *, batch_size: int = 32, note: Callable[[str], None] = lambda text: None
@@ -72,17 +77,25 @@ class Predictor:
         encoded = self.task.encode(examples, self.tokenizer, gold=False)
         for text in encoded.notes:
             note(text)
-        outputs, _ = infer(
+        return self.answers(examples, encoded, batch_size)[0]
+
+    def answers(self, examples: Sequence[Any], encoded: Encoded, batch_size: int) -> tuple[list[Prediction], float]:
+        """A prediction for each example, from its features, and the loss where these have targets, else NaN."""
+        outputs, loss = infer(
             self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
             accelerator=self.accelerator, autocast=self.autocast(),
         )  # fmt: skip
-        return self.task.decode(examples, encoded.features, outputs)
+        return self.task.decode(examples, encoded.features, outputs), loss
 
     def autocast(self) -> AbstractContextManager[Any] | None:
         """Half precision where it was asked for."""
-        if self.dtype is None:
+        if self.precision not in DTYPES:
             return None
-        return torch.autocast(next(self.model.parameters()).device.type, self.dtype)
+        return torch.autocast(next(self.model.parameters()).device.type, DTYPES[self.precision])
+
+    def in_float32(self) -> Predictor:
+        """The same checkpoint and settings, to compare with."""
+        return Predictor(self.path, self.settings, accelerator=self.accelerator)
 
 
 def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyTask:
@@ -163,7 +176,11 @@ def notes_about(source: Path, console: Console) -> Callable[[str], None]:
 
 
 def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, console: Console) -> dict[str, Any]:
-    """Scores of a model on a labelled file, and the task's tables on the terminal."""
+    """Scores of a model on a labelled file, and the task's tables on the terminal.
+
+    In another precision than float32 two keys more: "fp32", the scores in float32, and "differs", the share of records
+    that are answered otherwise there (NaN where answers are numbers).
+    """
     task = predictor.task
     reading = task.read(source, gold=True)
     if not reading.examples:
@@ -173,15 +190,33 @@ def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, consol
     say = notes_about(source, console)
     for note in (*reading.notes, *encoded.notes):
         say(note)
-    outputs, loss = infer(
-        predictor.model, task, encoded.features, pad_id=predictor.tokenizer.pad_token_id, batch_size=batch_size,
-        accelerator=predictor.accelerator, autocast=predictor.autocast(),
-    )  # fmt: skip
-    predictions = task.decode(reading.examples, encoded.features, outputs)
-    scores = {"loss": loss, **task.score(reading.examples, predictions)}
+    predictions, loss = predictor.answers(reading.examples, encoded, batch_size)
+    scores: dict[str, Any] = {"loss": loss, **task.score(reading.examples, predictions)}
     for table in task.tables(reading.examples, predictions):
         console.grid(table.title, table.columns, table.rows)
-    return scores
+    if predictor.precision == "no":
+        return scores
+    exact_predictions, exact_loss = predictor.in_float32().answers(reading.examples, encoded, batch_size)
+    exact = {"loss": exact_loss, **task.score(reading.examples, exact_predictions)}
+    differs = share_that_differs(task, predictions, exact_predictions)
+    rows = [
+        (name, *(f"{number:.4f}" for number in (exact[name], scores[name], scores[name] - exact[name])))
+        for name in ("loss", *task.metric_names)
+        if name in scores
+    ]
+    title = f"{predictor.precision} beside float32"
+    if not math.isnan(differs):
+        title += f": {differs:.2%} of {len(predictions):,} records are answered otherwise"
+    console.grid(title, ("", "fp32", predictor.precision, "difference"), rows)
+    return {**scores, "fp32": exact, "differs": differs}
+
+
+def share_that_differs(task: AnyTask, predictions: Sequence[Prediction], others: Sequence[Prediction]) -> float:
+    """Share of records with another answer; NaN where answers are numbers, which always differ a little."""
+    pairs = [(one[task.answer], other[task.answer]) for one, other in zip(predictions, others, strict=True)]
+    if any(isinstance(answer, float) for answer, _ in pairs):
+        return math.nan
+    return sum(bool(one != other) for one, other in pairs) / len(pairs)
 
 
 class Pipeline:
@@ -204,7 +239,7 @@ class Pipeline:
 def pipeline(path: str | Path, *, batch_size: int = 32, precision: str = "fp32", **settings: Any) -> Pipeline:
     """A fine-tuned model as a function; the task is the checkpoint's.
 
-    Args: path: a run of `minibert finetune`, or a Hugging Face folder with a task's head. precision: fp32, bf16, auto.
+    Args: path: a run of `minibert finetune`, or a Hugging Face folder with a task's head. precision: as a Predictor's.
         settings: of the task, such as max_length or max_answer_length.
     Raises: UserError for a folder that holds no model for a task, or an unknown setting.
     """

@@ -14,7 +14,8 @@ side's own sampler made for the whole pass: so few steps would else say more of 
 Rows are read and encoded before; how long that took is given beside, for both sides.
 
 Prediction, raw text to answers, tokenisation included, on the model that minibert has just trained:
-  minibert                 Predictor.predict in float32, batches of 32; and in bfloat16 where the hardware has it
+  minibert                 Predictor.predict in float32, batches of 32; in bfloat16 where the hardware has it; and in
+                           int8 on a CPU
   pipeline                 transformers.pipeline in float32, at its default of one text at a time, and at the fastest of
                            batches of 8, 16 and 32. For qa transformers has none since version 5: a plain loop with its
                            tokenizer and model instead, see _trainer_peers.py
@@ -240,7 +241,11 @@ def measure_training(data: DataSet, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_prediction(data: DataSet, args: argparse.Namespace) -> dict[str, Any]:
-    """The same for prediction; ratios are of minibert in float32 and, where the hardware has it, in bfloat16."""
+    """The same for prediction; ratios are of minibert in float32, in bfloat16 where the hardware has it, and in int8
+    on a CPU.
+    """
+    import torch
+
     from minibert.predict import Predictor
     from minibert.training.devices import has_bf16
 
@@ -248,7 +253,8 @@ def measure_prediction(data: DataSet, args: argparse.Namespace) -> dict[str, Any
     examples, inputs = data.inputs()
     ours = {
         f"{OURS}, {precision}": Predictor(folder, precision=precision)
-        for precision in (["fp32", "bf16"] if has_bf16() else ["fp32"])
+        for precision, there in (("fp32", True), ("bf16", has_bf16()), ("int8", not torch.cuda.is_available()))
+        if there
     }
     peer = predictor(data.task, folder)
     few = min(len(inputs), 64)

@@ -1,6 +1,7 @@
 """Predict, evaluate and pipeline: files, standard input, other people's checkpoints, and what is refused."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import minibert
 from minibert.console import Console
 from minibert.errors import UserError
 from minibert.finetune import finetune
-from minibert.predict import Predictor, predict_file
+from minibert.predict import Predictor, evaluate_file, predict_file, share_that_differs
 from minibert.tasks import find_tasks
 from minibert.tokenization.tokenizer import BertTokenizer
 
@@ -300,12 +301,60 @@ def test_two_processes_predict_what_one_does(runs, tmp_path, task):
     assert (tmp_path / "one").read_text("utf-8") == (tmp_path / "two").read_text("utf-8") != ""
 
 
-def test_half_precision_answers_nearly_the_same(runs):
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_lower_precision_answers_nearly_the_same(runs, precision):
     texts = ["a red cat", "the old dog"]
-    exact, half = (minibert.pipeline(runs["cls"][0], precision=name)(texts) for name in ("fp32", "bf16"))
+    exact, half = (minibert.pipeline(runs["cls"][0], precision=name)(texts) for name in ("fp32", precision))
     for one, other in zip(exact, half, strict=True):
         assert one["scores"] != other["scores"]
         assert one["scores"] == pytest.approx(other["scores"], abs=0.02)
+
+
+def test_evaluate_says_what_a_precision_loses(runs, tmp_path):
+    run, file = runs["ner"]
+    plain, lower = tmp_path / "plain.json", tmp_path / "int8.json"
+    assert command("evaluate", "--model", run, file, "--out", plain).returncode == 0
+    done = command("evaluate", "--model", run, file, "--precision", "int8", "--out", lower)
+    assert done.returncode == 0, done.stderr
+    assert "int8 beside float32: " in done.stderr
+    scores = json.loads(lower.read_text())
+    exact = json.loads(plain.read_text())
+    assert scores["fp32"] == pytest.approx(exact, abs=1e-6)
+    assert set(scores) == {*exact, "fp32", "differs"}
+    assert scores["loss"] != exact["loss"]
+
+
+def test_the_loss_of_quality_counted_by_hand(runs, monkeypatch):
+    """Of four rows float32 has three right; bfloat16 another three, so that two answers differ."""
+    run, file = runs["cls"]
+    labels = {"no": ("cat", "dog", "cat", "cat"), "bf16": ("cat", "cat", "cat", "dog")}
+    losses = {"no": 1.5, "bf16": 2.0}
+
+    def answers(self, *_):
+        return [{"label": label, "scores": {}} for label in labels[self.precision]], losses[self.precision]
+
+    monkeypatch.setattr(Predictor, "answers", answers)
+    scores = evaluate_file(Predictor(run, precision="bf16"), file, batch_size=4, console=Console(silent=True))
+    assert (scores["accuracy"], scores["loss"]) == (0.75, 2.0)
+    assert (scores["fp32"]["accuracy"], scores["fp32"]["loss"]) == (0.75, 1.5)
+    assert scores["differs"] == 0.5
+    assert "fp32" not in evaluate_file(Predictor(run), file, batch_size=4, console=Console(silent=True))
+
+
+def test_numbers_do_not_count_as_other_answers(runs):
+    task = Predictor(runs["cls"][0]).task
+    assert math.isnan(share_that_differs(task, [{"label": 1.5}], [{"label": 1.5001}]))
+    assert share_that_differs(task, [{"label": ["a"]}, {"label": []}], [{"label": ["a"]}, {"label": ["b"]}]) == 0.5
+
+
+def test_int8_is_refused_where_torch_has_none(runs, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        with pytest.raises(UserError, match="--precision: int8 is for CPUs, and this would run on cuda"):
+            minibert.pipeline(runs["cls"][0], precision="int8")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(UserError, match="--precision: int8 needs a torch with oneDNN"):
+        minibert.pipeline(runs["cls"][0], precision="int8")
 
 
 def test_load_gives_the_class_of_the_task(runs):

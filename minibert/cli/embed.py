@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from minibert.cli.predict import BATCH_SIZE, PRECISION, QUIET, refuse_model_folder
+from minibert.cli.predict import BATCH_SIZE, PRECISION_HELP, PRECISIONS, QUIET, refuse_model_folder
 from minibert.cli.sources import labelled_file
 
 
@@ -47,7 +47,7 @@ from minibert.cli.sources import labelled_file
     "--quoting/--no-quoting", default=True, show_default=True, help='Whether "..." in CSV and TSV encloses a cell.'
 )
 @BATCH_SIZE
-@PRECISION
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
 @QUIET
 def embed(
     source: str, model: Path, out: Path | None, kind: str | None, layer: int, pooling: Any, normalize: bool,

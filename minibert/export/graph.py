@@ -63,10 +63,9 @@ class PlainAttention(nn.Module):
     def __init__(self, source: BertSelfAttention) -> None:
         super().__init__()
         self.num_heads = source.num_heads
-        parts = (source.query, source.key, source.value)
+        weight, bias = source.joined()
         self.qkv = nn.Linear(1, 1, device="meta")
-        self.qkv.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]))  # (3D,D)
-        self.qkv.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]))
+        self.qkv.weight, self.qkv.bias = nn.Parameter(weight.detach()), nn.Parameter(bias.detach())
 
     def forward(
         self, x: Tensor, batch: int, length: int, visible: Tensor, output_attentions: bool

@@ -145,22 +145,25 @@ class BertSelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
+        self.joint: nn.Module | None = None  # stands for the three in a model that only answers, see model.answering
         self.query = Linear(config.hidden_size, config.hidden_size)
         self.key = Linear(config.hidden_size, config.hidden_size)
         self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout = config.attention_probs_dropout_prob
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """The three weights (3D,D) and biases (3D,) as one."""
+        parts = (self.query, self.key, self.value)
+        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
 
     def forward(
         self, x: Tensor, batch: int, length: int, visible: Visible, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
         """x (M,D) of `batch` rows padded to `length`; visible (B,1,1,T) bool, None for everything, or the real tokens
         that x has -> context (M,D), weights (B,N,T,T) if asked for."""
-        weight = torch.cat((self.query.weight, self.key.weight, self.value.weight))  # (3D,D)
-        bias = torch.cat((self.query.bias, self.key.bias, self.value.bias))
+        qkv = F.linear(x, *self.joined()) if self.joint is None else self.joint(x)  # (M,3D)
         rate = self.dropout if self.training else 0.0
-        return attention(
-            F.linear(x, weight, bias), self.num_heads, batch, length, visible, rate, output_attentions
-        )  # fmt: skip
+        return attention(qkv, self.num_heads, batch, length, visible, rate, output_attentions)
 
 
 class BertSubLayerOutput(nn.Module):

@@ -92,8 +92,8 @@ class Task(ABC, Generic[E, C]):
 
     Class attributes: name: as in --task. summary: one line. Config: the settings, FinetuneConfig with the task's own.
         formats: what input_format may be, beside auto. output_formats: what predictions can be written as; jsonl first.
-        terms: names of the loss terms, for the log. trained: own settings that a model has from its training; they
-        cannot be changed afterwards.
+        terms: names of the loss terms, for the log. answer: the key of a prediction that holds its answer. trained: own
+        settings that a model has from its training; they cannot be changed afterwards.
     """
 
     name: ClassVar[str]
@@ -102,6 +102,7 @@ class Task(ABC, Generic[E, C]):
     formats: ClassVar[tuple[str, ...]]
     output_formats: ClassVar[tuple[str, ...]] = ("jsonl",)
     terms: ClassVar[tuple[str, ...]] = ("loss",)
+    answer: ClassVar[str] = "label"
     trained: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C, labels: Sequence[str] = ()) -> None:

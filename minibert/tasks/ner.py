@@ -88,6 +88,7 @@ class Ner(Task[NerExample, NerConfig]):
     Config = NerConfig
     formats = ("conll", "jsonl", "txt")
     output_formats = ("jsonl", "conll")
+    answer = "tags"
 
     def __init__(self, config: NerConfig, labels: Sequence[str] = ()) -> None:
         super().__init__(config, labels)

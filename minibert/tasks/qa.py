@@ -87,6 +87,7 @@ class Qa(Task[QaExample, QaConfig]):
     Config = QaConfig
     formats = ("json", "jsonl")
     output_formats = ("jsonl", "squad")
+    answer = "answer"
     metric_names = ("f1", "exact", "cmrc_f1", "cmrc_em")
 
     @property

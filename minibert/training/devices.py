@@ -42,6 +42,23 @@ def resolve_precision(precision: str) -> str:
     return "no" if precision == "fp32" else precision
 
 
+def answering_precision(precision: str, device: torch.device) -> str:
+    """auto | fp32 | bf16 | fp16 | int8 -> no | bf16 | fp16 | int8: what a model that only answers computes in.
+
+    Raises: UserError for int8 where torch has no products of it: on a GPU, and in builds without oneDNN.
+    """
+    if precision != "int8":
+        return resolve_precision(precision)
+    if device.type != "cpu":
+        raise UserError(
+            f"int8 is for CPUs, and this would run on {device.type}", where="--precision",
+            fix="take --precision auto, or set ACCELERATE_USE_CPU=true",
+        )  # fmt: skip
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        raise UserError("int8 needs a torch with oneDNN", where="--precision", fix="take --precision auto")
+    return precision
+
+
 def worker_count(workers: int) -> int:
     """--workers, or one process a core."""
     if workers:
