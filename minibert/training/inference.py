@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from minibert.corpus.batches import Batch
 from minibert.training.loop import on_device, sum_over_processes
 
-CPU_TOKENS = 2048  # in a batch on a CPU: what larger ones compute with leaves the cache
+CPU_TOKENS = 512  # for each thread, in a batch on a CPU: what larger ones compute with leaves the cache
 
 
 class Rows(Protocol):
@@ -81,7 +81,7 @@ def infer(
     found: list[tuple[int, Any]] = []
     sums = torch.zeros(2, len(rows.terms), dtype=torch.float64)  # losses, counts
     lengths = [len(feature.ids) for feature in features]
-    most_tokens = CPU_TOKENS if device.type == "cpu" else None
+    most_tokens = CPU_TOKENS * torch.get_num_threads() if device.type == "cpu" else None
     for numbers in length_batches(lengths, batch_size, most_tokens)[rank::processes]:
         if stopped():
             break
