@@ -19,6 +19,7 @@ from minibert.config import resolve
 from minibert.console import Console, print_text
 from minibert.errors import UserError
 from minibert.model.answering import DTYPES, for_answers
+from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
 from minibert.tasks.base import Encoded, Prediction, Task, refuse_foreign, refuse_trained
@@ -69,6 +70,8 @@ class Predictor:
         self.accelerator = accelerator
         for_answers(self.model, self.precision)
         self.model.to(device)
+        head_size = config.hidden_size // config.num_attention_heads
+        self.unpadded = has_varlen(device, DTYPES.get(self.precision, torch.float32), head_size)
 
     def predict(
         self, examples: Sequence[Any], *, batch_size: int = 32, note: Callable[[str], None] = lambda text: None
@@ -83,7 +86,7 @@ class Predictor:
         """A prediction for each example, from its features, and the loss where these have targets, else NaN."""
         outputs, loss = infer(
             self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
-            accelerator=self.accelerator, autocast=self.autocast(),
+            accelerator=self.accelerator, autocast=self.autocast(), unpadded=self.unpadded,
         )  # fmt: skip
         return self.task.decode(examples, encoded.features, outputs), loss
 

@@ -362,3 +362,25 @@ def test_load_gives_the_class_of_the_task(runs):
         model, tokenizer = minibert.load(runs[name][0])
         assert type(model).__name__ == f"BertFor{kind}"
         assert len(tokenizer) == model.config.vocab_size
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_answers_are_the_same_where_padding_is_left_out(task, runs, monkeypatch):
+    """As on a GPU in half precision; here rows are padded inside attention alone."""
+    from minibert.model.attention import RealTokens
+
+    run, file = runs[task]
+    predictor = Predictor(run)
+    examples = predictor.task.read(file, gold=False).examples
+    assert not predictor.unpadded  # there is no kernel for it on a CPU
+    want = predictor.predict(examples)
+    made = []
+    original = RealTokens.of
+    monkeypatch.setattr(RealTokens, "of", lambda mask: made.append(mask) or original(mask))
+    predictor.unpadded = True
+    got = predictor.predict(examples)
+    assert made
+    for a, b in zip(got, want, strict=True):
+        assert a[predictor.task.answer] == b[predictor.task.answer]
+        if task == "cls":
+            assert a["scores"] == pytest.approx(b["scores"], abs=1e-5)

@@ -207,16 +207,20 @@ class Collator(Dataset[Batch]):
         return ids, types, lengths, starts
 
 
+def without_padding(batch: Batch) -> Batch:
+    """The batch with RealTokens for its attention mask; itself where nothing is padded."""
+    mask = batch["attention_mask"]
+    return batch if mask is None else {**batch, "attention_mask": RealTokens.of(mask)}
+
+
 class Unpadded(Dataset[Batch]):
-    """A collator's batches with RealTokens for attention masks."""
+    """A collator's batches without padding."""
 
     def __init__(self, collator: Dataset[Batch]) -> None:
         self.collator = collator
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
-        batch = self.collator[rows]
-        mask = batch["attention_mask"]
-        return batch if mask is None else {**batch, "attention_mask": RealTokens.of(mask)}
+        return without_padding(self.collator[rows])
 
 
 class Stream(Protocol):

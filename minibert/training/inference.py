@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from minibert.corpus.batches import Batch
+from minibert.corpus.batches import Batch, without_padding
 from minibert.training.loop import on_device, sum_over_processes
 
 CPU_TOKENS = 512  # for each thread, in a batch on a CPU: what larger ones compute with leaves the cache
@@ -66,13 +66,15 @@ def infer(
     batch_size: int,
     accelerator: Accelerator | None = None,
     autocast: AbstractContextManager[Any] | None = None,
+    unpadded: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[Any], float]:
     """Every feature's output, in order, and the loss where features have targets (NaN where not): a mean for each term.
 
     Batches are the same for any number of processes, which take turns; every process gets all outputs.
-    Args: model: not wrapped for several devices. accelerator: None computes here alone, where the model is. stopped:
-        asked between batches; once it is true the rest is left out, and the result is of no use.
+    Args: model: not wrapped for several devices. accelerator: None computes here alone, where the model is. unpadded:
+        leave the padding out, see RealTokens. stopped: asked between batches; once it is true the rest is left out, and
+        the result is of no use.
     """
     rank, processes = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     device = next(model.parameters()).device
@@ -86,7 +88,8 @@ def infer(
         if stopped():
             break
         chosen = [features[i] for i in numbers]
-        batch = on_device(rows.batch(chosen, pad_id), device)
+        batch = rows.batch(chosen, pad_id)
+        batch = on_device(without_padding(batch) if unpadded else batch, device)
         with autocast or nullcontext():
             out = rows.forward(model, batch)
         found += zip(numbers.tolist(), rows.outputs(out, chosen), strict=True)
