@@ -3,7 +3,7 @@
 
     scripts/bench_data.py CORPUS... [--rounds 3] [--json FILE]
 
-  minibert         text -> sentences -> token store on disk, with all workers and with one (text under 3 MB never has
+  minibert         text -> sentences -> token store on disk, with all workers and with one (text under 8 MB never has
                    more); nothing is in the cache
   google           the algorithm of create_pretraining_data.py in pure Python, text -> instances (see _google_data.py),
                    on the first --google-mb MB; it wants a sentence a line, and finding them is not counted

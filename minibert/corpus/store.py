@@ -34,7 +34,8 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 FORMAT = 3  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
-ALONE_BELOW_BYTES = 3_000_000  # starting workers takes as long as reading this much text
+AHEAD = 16  # groups that this process does by itself while the workers start
+ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text; words: a quarter of it
 
 
 class TokenStore:
@@ -174,9 +175,8 @@ def open_store(
         return store, True
     total = sum(file.stat().st_size for file in files)
     groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
-    parts = _tokenised(
-        groups, tokenizer, language=language, words=words, workers=1 if total < ALONE_BELOW_BYTES else workers
-    )
+    alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
+    parts = _tokenised(groups, tokenizer, language=language, words=words, workers=1 if alone else workers)
 
     def fill(partial: Path) -> None:
         partial.mkdir()
@@ -246,7 +246,7 @@ def _tokenised(
         waiting: deque[Future[TokenisedDocuments]] = deque()
         try:
             for documents, goes_on in groups:
-                while waiting and (waiting[0].done() or len(waiting) > 6 * others):
+                while waiting and (waiting[0].done() or len(waiting) > 3 * others + AHEAD):
                     yield waiting.popleft().result()
                 if sum(not future.done() for future in waiting) < 3 * others:
                     waiting.append(pool.submit(_Worker.tokenise, documents, goes_on))
