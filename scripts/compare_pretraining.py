@@ -131,6 +131,7 @@ def train(args: Any, setting: str, side: str, seed: int) -> list[Measured]:
     data = PretrainingData(store, tokenizer, config, pool, held_out)
 
     def judge(accelerator: Any) -> dict[str, float]:
+        model.to(accelerator.device)
         return measure(accelerator, model, data.held_out_batches(accelerator), unigram, tokenizer.mask_token_id)
 
     if side == OURS:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from _bench_common import table
 
 from minibert.config import PretrainConfig
@@ -61,9 +62,10 @@ def of_task(tokenizer: BertTokenizer, name: str, path: str) -> Iterator[list[str
     task, parts = read_parts(kind(kind.Config()), {"train": Path(path)}, tokenizer)
     features, size = parts["train"].features, task.config.batch_size
     lengths = [len(feature.ids) for feature in features]
+    most = CPU_TOKENS * torch.get_num_threads()
     ways = {
         f"training, {size} rows": (size, RowStream(lengths, seed=0, batch_size=size).epoch(0)),
-        f"prediction, {CPU_TOKENS:,} tokens": (32, length_batches(lengths, 32, CPU_TOKENS)),
+        f"prediction, {most:,} tokens": (32, length_batches(lengths, 32, most)),
     }
     made, numbers = (lambda part: task.batch([features[i] for i in part], 0)), np.arange(len(features))
     for way, (rows, batches) in ways.items():
