@@ -203,7 +203,7 @@ def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, consol
     exact = {"loss": exact_loss, **task.score(reading.examples, exact_predictions)}
     differs = share_that_differs(task, predictions, exact_predictions)
     rows = [
-        (name, *(f"{number:.4f}" for number in (exact[name], scores[name], scores[name] - exact[name])))
+        (name, *(f"{round(number, 4) + 0:.4f}" for number in (exact[name], scores[name], scores[name] - exact[name])))
         for name in ("loss", *task.metric_names)
         if name in scores
     ]

@@ -26,7 +26,7 @@ from minibert.errors import UserError
 from minibert.run_folder import held, publish, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
-from minibert.training.compiling import compile_model
+from minibert.training.compiling import check_compiler, compile_model
 from minibert.training.data import PretrainingData
 from minibert.training.devices import Stop, make_accelerator, worker_count
 from minibert.training.optim import build_optimizers
@@ -82,6 +82,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
 ) -> dict[str, Any]:  # fmt: skip
     """pretrain, with the run folder held."""
     main = accelerator.is_main_process
+    if config.compile:
+        check_compiler(accelerator.device)
     resume_from = find_checkpoint(out, console) if resume else None
     source = resume_from or start_from
     check_positions(config, source)

@@ -30,6 +30,17 @@ def parser(text: str | None, *, rounds: int = 3) -> argparse.ArgumentParser:
     return made
 
 
+def run_main(main: Callable[[], None]) -> None:
+    """Call a script's main function; what minibert refuses is one message and exit code 2."""
+    from minibert.errors import UserError
+
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,7 +16,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _bench_common import machine, medians, parser, report, table, versions
+from _bench_common import (
+    machine,
+    medians,
+    parser,
+    report,
+    run_main,
+    table,
+    versions,
+)
 
 SAID = re.compile(r"compiled in ([\d.]+) s: a step takes ([\d.e-]+) s instead of ([\d.e-]+)")
 
@@ -32,7 +40,7 @@ def run(args: Any, work: Path) -> dict[str, float]:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     found = SAID.search(done.stdout + done.stderr)
     if done.returncode or not found:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+        raise SystemExit(done.stderr or f"nothing was said of compiling: {' '.join(command)}")
     took, compiled, usual = map(float, found.groups())
     return {"took": took, "compiled": compiled, "usual": usual}
 
@@ -61,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -38,6 +38,7 @@ from _bench_common import (
     parser,
     ratio,
     report,
+    run_main,
     spread,
     table,
     versions,
@@ -263,4 +264,4 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -36,7 +36,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _bench_common import ROOT, alternate, cores, machine, medians, parser, ratio, report, spread, table, versions
+from _bench_common import (
+    ROOT,
+    alternate,
+    cores,
+    machine,
+    medians,
+    parser,
+    ratio,
+    report,
+    run_main,
+    spread,
+    table,
+    versions,
+)
 from _trainer_peers import collator, peer_model, peer_rows, peer_tokenizer, predictor, quiet, step_ends
 
 OURS, PADDED, BATCH, GROUPED = "minibert", "Trainer, padded", "Trainer, batch", "Trainer, grouped"
@@ -398,4 +411,4 @@ def print_prediction(data: DataSet, found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -35,6 +35,7 @@ from _bench_common import (
     parser,
     ratio,
     report,
+    run_main,
     table,
     versions,
     write_documents,
@@ -196,4 +197,4 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

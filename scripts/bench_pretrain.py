@@ -36,6 +36,7 @@ from _bench_common import (
     parser,
     ratio,
     report,
+    run_main,
     spread,
     table,
     versions,
@@ -454,4 +455,4 @@ def measure_all(args: Any, hardware: dict[str, Any], work: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -39,6 +39,7 @@ from _bench_common import (
     parser,
     ratio,
     report,
+    run_main,
     table,
     versions,
     write_documents,
@@ -295,4 +296,4 @@ def measure_all(args: Any, hardware: dict[str, Any], flags: list[str], work: Pat
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

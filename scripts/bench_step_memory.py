@@ -24,6 +24,7 @@ from _bench_common import (
     parser,
     ratio,
     report,
+    run_main,
     table,
     versions,
 )
@@ -109,4 +110,4 @@ def prepare(args: Any, work: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

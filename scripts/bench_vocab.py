@@ -20,7 +20,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _bench_common import alternate, apart, machine, medians, parser, ratio, report, spread, table, versions
+from _bench_common import (
+    alternate,
+    apart,
+    machine,
+    medians,
+    parser,
+    ratio,
+    report,
+    run_main,
+    spread,
+    table,
+    versions,
+)
 
 
 def measure_minibert(files: list[Path], size: int) -> dict[str, Any]:
@@ -91,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -32,7 +32,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from _bench_common import apart, cores, machine, make_tokenizer, parser, report, table, versions
+from _bench_common import (
+    apart,
+    cores,
+    machine,
+    make_tokenizer,
+    parser,
+    report,
+    run_main,
+    table,
+    versions,
+)
 from _trainer_peers import quiet
 
 OURS, BLOCKS, EXAMPLES = "minibert", "Trainer", "Trainer, examples"
@@ -451,4 +461,4 @@ def show(args: Any, hardware: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -76,7 +76,7 @@ def evaluate(
     """Measure a model on a labelled FILE (or - for standard input): scores as JSON, tables on the terminal.
 
     In another precision than float32 the scores in float32 stand beside them (fp32), and the share of records that are
-    answered otherwise (differs).
+    answered otherwise (differs; null where answers are numbers).
     """
     out = None if out == Path("-") else out
     refuse_model_folder(model, out)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
 from accelerate import Accelerator
@@ -30,7 +33,16 @@ def compile_model(
     Returns: what it took and saves, in words.
     Raises: UserError where it cannot be compiled, for want of a C++ compiler for one.
     """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
+    kernels = Path(os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute())))
+    try:
+        kernels.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=kernels):  # whether one may write there
+            pass
+    except OSError as error:
+        raise UserError(
+            f"compiled code cannot be written there: {error.strerror}", where=str(kernels),
+            fix="--cache DIR names another place (and TORCHINDUCTOR_CACHE_DIR before it)",
+        ) from error  # fmt: skip
     batch = on_device(batch, accelerator.device)
 
     def timed() -> float:
@@ -44,8 +56,8 @@ def compile_model(
 
     timed()  # what is prepared once is prepared here
     usual = min(timed() for _ in range(TRIES))
-    model.compile(dynamic=False)
     try:
+        model.compile(dynamic=False)
         first = timed()
     except Exception as error:  # torch has many kinds of it
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -55,6 +67,16 @@ def compile_model(
         ) from error  # fmt: skip
     compiled = min(timed() for _ in range(TRIES))
     return worth(first - compiled, passes * usual, passes * compiled)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raises UserError where --compile would fail for want of a C++ compiler: before the text is read, not after."""
+    name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")  # as torch looks for it
+    if device.type == "cpu" and shutil.which(name) is None:
+        raise UserError(
+            f"there is no C++ compiler: {name} was not found", where="--compile",
+            fix="install g++ (or name one in CXX), or leave --compile out",
+        )  # fmt: skip
 
 
 def worth(took: float, usual: float, compiled: float) -> str:

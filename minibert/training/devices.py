@@ -19,6 +19,8 @@ from minibert.errors import UserError, installing
 from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+
 
 def has_bf16() -> bool:
     """Whether the device computes bfloat16 products in hardware."""
@@ -33,8 +35,8 @@ def has_bf16() -> bool:
 
 def resolve_precision(precision: str) -> str:
     """auto | fp32 | bf16 | fp16 -> the name that accelerate knows: no | bf16 | fp16."""
-    if precision not in ("auto", "fp32", "bf16", "fp16"):
-        raise UserError(f"there is no precision {precision!r}", where="--precision", fix="auto, fp32, bf16 or fp16")
+    if precision not in PRECISIONS:
+        raise UserError(f"there is no precision {precision!r}", where="--precision", fix=", ".join(PRECISIONS))
     if precision == "auto":
         return "bf16" if has_bf16() else "no"
     if precision == "fp16" and not torch.cuda.is_available():
@@ -47,6 +49,10 @@ def answering_precision(precision: str, device: torch.device) -> str:
 
     Raises: UserError for int8 where torch has no products of it: on a GPU, and in builds without oneDNN.
     """
+    if precision not in (*PRECISIONS, "int8"):
+        raise UserError(
+            f"there is no precision {precision!r}", where="--precision", fix=", ".join((*PRECISIONS, "int8"))
+        )
     if precision != "int8":
         return resolve_precision(precision)
     if device.type != "cpu":

@@ -147,11 +147,10 @@ def sum_over_processes(accelerator: Accelerator, value: Tensor) -> Tensor:
 
 def not_finite(step: Step) -> UserError:
     """The error of a step that would spoil the weights; names the step and the batch by its place in the data."""
-    place = f"epoch {step.cursor.epoch}, block {step.cursor.block}, batch {step.cursor.batch}"
     values = ", ".join(f"{value:g}" for value in step.losses.tolist())
     return UserError(
-        f"step {step.step} is not finite (losses {values}; gradient norm {float(step.grad_norm):g}); it was not saved, "
-        f"the checkpoints before it are whole",
-        where=f"data: {place}",
-        fix="a lower --lr, a longer --warmup or --precision fp32, from the newest checkpoint or anew",
+        f"step {step.step} is not finite (losses {values}; gradient norm {float(step.grad_norm):g}) and was not saved",
+        where=f"epoch {step.cursor.epoch}, block {step.cursor.block}, batch {step.cursor.batch}",
+        fix="a new run with a lower --lr or a longer --warmup (or --precision fp32); it may begin at a checkpoint of "
+        "this one from before the loss rose: pretrain --from, finetune --model RUN/checkpoints/step-N",
     )

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from minibert.errors import UserError
-from minibert.training.compiling import compile_model, worth
+from minibert.training.compiling import check_compiler, compile_model, worth
 
 
 def test_break_even_by_hand():
@@ -56,3 +56,22 @@ def test_no_compiler_is_said_with_the_way_out(monkeypatch, tmp_path):
         compiled(monkeypatch, tmp_path, broken)
     assert caught.value.where == "--compile"
     assert "g++" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [None, "TORCHINDUCTOR_CACHE_DIR"])
+def test_a_place_that_cannot_be_written_is_named(monkeypatch, tmp_path, given):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+    if given is None:
+        monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    with pytest.raises(UserError, match="cannot be written") as caught:
+        compile_model(Line(), Line(), {}, None, Accelerator(cpu=True), cache=tmp_path / "file", passes=1)
+    assert caught.value.where == str(tmp_path / "file")
+    assert "--cache" in str(caught.value)
+
+
+def test_a_compiler_is_looked_for_before_the_text_is_read(monkeypatch):
+    monkeypatch.setenv("CXX", "/there/is/none")
+    with pytest.raises(UserError, match="/there/is/none was not found"):
+        check_compiler(torch.device("cpu"))
+    check_compiler(torch.device("cuda"))  # triton brings what it needs
