@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -39,6 +40,16 @@ def run_main(main: Callable[[], None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def give_freed_memory_back() -> None:
+    """glibc as it is by itself once large arrays have been freed: minibert's training has told it to keep memory, and a
+    peer in the same process must not profit."""
+    from minibert.training.devices import MMAP_THRESHOLD, TRIM_THRESHOLD
+
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        set_option(MMAP_THRESHOLD, 32 << 20)
+        set_option(TRIM_THRESHOLD, 64 << 20)
 
 
 def cores() -> int:

@@ -177,17 +177,23 @@ def contest_rows(found: Found, kind: str) -> list[Row]:
 
 
 def text_rows(found: Found, kind: str, measure: str, goal: Goal | None = None) -> list[Row]:
-    """MB of text a second, or seconds where a script says no speed: minibert's first contestant against the others."""
-    rounds = found["rounds"]
-    ours = next(name for name in rounds if name.startswith("minibert"))
-    speed = "mb_per_second" in rounds[ours][0]
-    key, unit = ("mb_per_second", "MB/s") if speed else ("seconds", "s")
-    own = ours.removeprefix("minibert")
-    rows = [Row(part=kind, measure=measure + own, ours=medians(rounds[ours], key), unit=unit, goal=goal)]
-    for peer in (name for name in rounds if not name.startswith("minibert")):
-        rows.append(
-            Row(part=kind, measure=measure + own, unit=unit, **compared(rounds, ours, peer, key, faster=not speed))
-        )
+    """MB of text a second, or seconds where a script says no speed: minibert's first contestant against the others.
+
+    Names may begin with a group ("8,000: minibert"), within which contestants are compared.
+    """
+    rows = []
+    groups: dict[str, dict[str, Any]] = {}
+    for name, results in found["rounds"].items():
+        group, _, contestant = name.rpartition(": ")
+        groups.setdefault(group, {})[contestant] = results
+    for group, rounds in groups.items():
+        ours = next(name for name in rounds if name.startswith("minibert"))
+        speed = "mb_per_second" in rounds[ours][0]
+        key, unit = ("mb_per_second", "MB/s") if speed else ("seconds", "s")
+        what = measure + (f", {group}" if group else "") + ours.removeprefix("minibert")
+        rows.append(Row(part=kind, measure=what, ours=medians(rounds[ours], key), unit=unit, goal=goal))
+        for peer in (name for name in rounds if not name.startswith("minibert")):
+            rows.append(Row(part=kind, measure=what, unit=unit, **compared(rounds, ours, peer, key, faster=not speed)))
     return rows
 
 
@@ -359,7 +365,7 @@ def run_all(parts: Sequence[Part], work: Path) -> Outcome:
         print(f"bench: {part.name} took {found['seconds']:.0f} s", file=sys.stderr, flush=True)
         try:
             outcome.rows += part.rows(found)
-        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, StopIteration) as error:
             outcome.failed[part.name] = f"its JSON is not as expected: {error!r}"
     return outcome
 

@@ -30,6 +30,7 @@ from _bench_common import (
     SHARED_VOCABULARY,
     alternate,
     cores,
+    give_freed_memory_back,
     machine,
     make_tokenizer,
     medians,
@@ -102,6 +103,9 @@ class Minibert:
 
     def round(self) -> dict[str, Any]:
         """Some steps, the last of them timed."""
+        from minibert.training.devices import keep_freed_memory
+
+        keep_freed_memory()  # as the command does; the Trainer's rounds take it back
         for _ in range(self.args.skip):
             next(self.training)
         wait_for_gpu()
@@ -228,6 +232,7 @@ class Trainer:
 
     def round(self) -> dict[str, Any]:
         """A call of train(); the clock starts at the end of the last step that is skipped."""
+        give_freed_memory_back()
         import torch
         import transformers
         from accelerate.state import AcceleratorState

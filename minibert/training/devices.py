@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ from minibert.errors import UserError, installing
 from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's numbers, from malloc.h
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 
@@ -79,9 +82,25 @@ def check_tracker(tracker: str) -> None:
         raise UserError(f"{tracker} is not installed", where="--tracker", fix=installing(tracker))
 
 
+def keep_freed_memory() -> bool:
+    """Let the C library keep what is freed for what is asked for next.
+
+    A step's largest arrays (gradients of the embeddings, logits) are asked for anew each time; above 32 MB glibc gives
+    them back to the system at once, and gets them back page by page, which is a tenth of a small model's step. The peak
+    stays the same. Nothing is done elsewhere than with glibc, nor where its variables say how it is to work.
+    Returns: whether it was done.
+    """
+    told = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if told or set_option is None:
+        return False
+    return bool(set_option(MMAP_THRESHOLD, 1 << 30) and set_option(TRIM_THRESHOLD, (1 << 31) - 1))
+
+
 def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int) -> Accelerator:
     """The devices of a training run. Raises: UserError if the processes cannot share a batch; no such tracker."""
     check_tracker(tracker)
+    keep_freed_memory()
     AcceleratorState._reset_state()  # of an earlier call in this process, which may have had another precision
     accelerator = Accelerator(
         mixed_precision=resolve_precision(precision),

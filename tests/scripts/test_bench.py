@@ -135,6 +135,10 @@ def test_text_and_much_text(bench):
     assert bench.cells(bench.text_rows(alone, "vocab", "text")[1])[1:4] == [
         "2 s", "tokenizers: 3 s", "1.50x (1.50 - 1.50)"
     ]  # fmt: skip
+    grouped = {"rounds": {f"{size}: {name}": each for size in ("1", "2") for name, each in alone["rounds"].items()}}
+    assert [bench.cells(row)[0] for row in bench.text_rows(grouped, "vocab", "text")] == [
+        "text, 1", "text, 1", "text, 2", "text, 2"
+    ]  # fmt: skip
     memory = {
         "settings": {"sizes": ["200.0", "5.0"]}, "growth": {"vocab": {}},
         "rounds": {"vocab, 5 MB": [{"all_rss": 80.0}], "vocab, 200 MB": [{"all_rss": 100.0}]},
