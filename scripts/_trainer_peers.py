@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _bench_common import give_freed_memory_back
 
 QA_STARTS = 20  # places looked at for where an answer begins and ends, as many as run_qa's n_best_size
 AUTO_MODELS = {
@@ -166,7 +165,6 @@ def step_ends(
     import torch
     import transformers
 
-    give_freed_memory_back()
     ends: list[float] = []
 
     class Clock(transformers.TrainerCallback):

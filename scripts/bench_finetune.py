@@ -40,6 +40,7 @@ from _bench_common import (
     ROOT,
     alternate,
     cores,
+    give_freed_memory_back,
     machine,
     medians,
     parser,
@@ -173,6 +174,7 @@ class DataSet:
             order = torch.randperm(len(lengths), generator=random).numpy()
         batches = self.chosen(order, lengths)
         config = self.task.config
+        give_freed_memory_back()
         ends = step_ends(
             peer_model(self.task, self.args.model), [self.rows[i] for i in batches.reshape(-1)],
             collator(self.task, self.peer_tokenizer, to_max=layout == PADDED), self.work, precision=precision,
