@@ -87,7 +87,7 @@ def keep_freed_memory() -> bool:
 
     A step's largest arrays (gradients of the embeddings, logits) are asked for anew each time; above 32 MB glibc gives
     them back to the system at once, and gets them back page by page, which is a tenth of a small model's step. The peak
-    stays the same. Nothing is done elsewhere than with glibc, nor where its variables say how it is to work.
+    hardly grows. Nothing is done elsewhere than with glibc, nor where its variables say how it is to work.
     Returns: whether it was done.
     """
     told = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
