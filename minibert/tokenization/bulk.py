@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +31,14 @@ class BulkEncoder:
 
     def __init__(self, splitter: WordSplitter, look_up: Callable[[str], list[int]]) -> None:
         self._splitter, self._look_up = splitter, look_up
+        self._lock = Lock()  # a tokenizer may serve several threads, and what is remembered is shared by them
         self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def _forget(self) -> None:
         self._pool = array("i", [0])  # the ids of all runs and single characters, one after the other
@@ -43,6 +52,10 @@ class BulkEncoder:
         """(ids (T,) of all texts in a row, lengths (B,) in tokens). Memory: some 60 bytes a character."""
         if not texts:
             return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        with self._lock:
+            return self._encoded(texts)
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         if len(self._runs) >= REMEMBERED_RUNS or len(self._pool) >= 8 * REMEMBERED_RUNS:
             self._forget()  # bounds memory; frequent words are back within a few lines
         codes = _characters(texts)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 
 from minibert.tokenization import bulk
 from minibert.tokenization.bulk import BulkEncoder
+from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.tokenization.words import WordSplitter, without_surrogates
 
 SETTINGS = [(True, None), (False, None), (True, False), (False, True)]
@@ -91,3 +97,21 @@ def test_memory_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(encoder._runs) <= 5
         assert longest not in encoder._runs
     assert len(encoder._pool) < 500
+
+
+def test_threads_that_share_a_tokenizer_get_the_same_ids():
+    letters = "abcdefghij"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    words = ["".join(word) for word in product(letters, repeat=4)]
+    texts = [" ".join(words[first::40]) for first in range(40)]
+    right = BertTokenizer.from_tokens(tokens, lowercase=True).encode(texts)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3):
+            shared = pickle.loads(pickle.dumps(BertTokenizer.from_tokens(tokens, lowercase=True)))
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda text, shared=shared: shared.encode([text])[0], texts))
+            assert found == right
+    finally:
+        sys.setswitchinterval(before)
