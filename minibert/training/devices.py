@@ -18,6 +18,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 
 from minibert.errors import UserError, installing
+from minibert.model.answering import DTYPES
 from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 
@@ -87,7 +88,7 @@ def keep_freed_memory() -> bool:
 
     A step's largest arrays (gradients of the embeddings, logits) are asked for anew each time; above 32 MB glibc gives
     them back to the system at once, and gets them back page by page, which is a tenth of a small model's step. The peak
-    hardly grows. Nothing is done elsewhere than with glibc, nor where its variables say how it is to work.
+    grows by a few percent. Nothing is done elsewhere than with glibc, nor where its variables say how it is to work.
     Returns: whether it was done.
     """
     told = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
@@ -121,7 +122,7 @@ def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int
 def leaves_padding_out(accelerator: Accelerator, shape: BertConfig) -> bool:
     """Whether a training batch is computed faster without its padding: where one kernel attends over rows of unequal
     length. It knows no dropout. Elsewhere batches of like length are padded, a few percent of them."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision, torch.float32)
+    dtype = DTYPES.get(accelerator.mixed_precision, torch.float32)
     head_size = shape.hidden_size // shape.num_attention_heads
     return shape.attention_probs_dropout_prob == 0 and has_varlen(accelerator.device, dtype, head_size)
 

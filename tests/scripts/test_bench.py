@@ -1,7 +1,6 @@
 """scripts/bench.py: its table, and what becomes of parts that fail or lack something. Nothing is measured here."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 @pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    import bench
-
-    yield bench
-    for name in ("bench", "bench_pretrain", "bench_start", "bench_step_memory", "_bench_common"):
-        sys.modules.pop(name, None)
+def bench(load_script):
+    return load_script("bench")
 
 
 def rounds(**figures):

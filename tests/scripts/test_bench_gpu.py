@@ -1,17 +1,11 @@
 """The GPU benchmark's arithmetic; the measuring itself needs a GPU."""
 
-import sys
-
 import pytest
 
 
 @pytest.fixture
-def module(root, monkeypatch):
-    monkeypatch.syspath_prepend(str(root / "scripts"))
-    import bench_gpu
-
-    yield bench_gpu
-    sys.modules.pop("bench_gpu")
+def module(load_script):
+    return load_script("bench_gpu")
 
 
 def test_peaks_are_told_from_the_device_name(module):

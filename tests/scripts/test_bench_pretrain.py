@@ -17,13 +17,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 @pytest.fixture
-def bench_pretrain(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    import bench_pretrain
-
-    yield bench_pretrain
-    for name in ("bench_pretrain", "_bench_common"):
-        sys.modules.pop(name, None)
+def bench_pretrain(load_script):
+    return load_script("bench_pretrain")
 
 
 def shape(**changes):

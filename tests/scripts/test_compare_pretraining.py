@@ -1,32 +1,18 @@
 """scripts/compare_pretraining.py: when a training is measured, and the table that its measurements make."""
 
 import argparse
-import importlib.util
 import json
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from minibert.training.optim import build_optimizers
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_pretraining.py"
-
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("compare_pretraining", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
-    return module
+def script(load_script):
+    return load_script("compare_pretraining")
 
 
 def curve(*losses):

@@ -1,6 +1,5 @@
 """scripts/padding.py: shares of padding by hand, and a table of a small file."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +11,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "padding.py"
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("padding", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
-    return module
+def script(load_script):
+    return load_script("padding")
 
 
 def test_shares_by_hand(script):

@@ -1,7 +1,6 @@
 """scripts/real_data.py, without a package index: what it makes of the files that a package would hold."""
 
 import csv
-import importlib.util
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,14 +12,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "real_data.py"
 
 
 @pytest.fixture
-def real_data(monkeypatch):
-    spec = importlib.util.spec_from_file_location("real_data", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "real_data", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def real_data(load_script):
+    return load_script("real_data")
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """scripts/_trainer_peers.py: what transformers is given to learn and to answer is what minibert is given."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,17 +10,10 @@ from minibert.predict import Predictor
 from minibert.tasks import find_tasks
 from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "_trainer_peers.py"
-
 
 @pytest.fixture(scope="module")
-def peers():
-    spec = importlib.util.spec_from_file_location("_trainer_peers", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def peers(load_script):
+    return load_script("_trainer_peers")
 
 
 def data(name, folder, **settings):
