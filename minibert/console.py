@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
 Update = Callable[..., None]
 
@@ -20,7 +21,9 @@ class Console:
 
         self.quiet, self.silent = quiet or silent, silent
         # a log file is as wide as its lines: no table is cut off there
-        self.rich = Rich(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 400)
+        self.rich = Rich(
+            file=cast(IO[str], Steady()), highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 400
+        )
 
     def say(self, text: str = "") -> None:
         if not self.quiet:
@@ -111,6 +114,32 @@ def counting(update: Update) -> Callable[[int], None]:
     return add
 
 
+class Steady:
+    """Standard error for a run of days: nobody may be listening any more (a closed terminal, a pipe whose reader has
+    ended, a log on a full disk), and that is no reason to lose the run."""
+
+    def write(self, text: str) -> int:
+        with self._lost():
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lost():
+            sys.stderr.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EIO):  # what is still in its buffer would fail again at the end
+                with suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 class _Lines:
     """Progress for a log file: a line at every tenth of the way, and after a minute of silence."""
 
@@ -123,5 +152,5 @@ class _Lines:
         tenth = int(10 * done / self.total) if self.total else 0
         if tenth > self.tenth or now - self.said > 60:
             share = f" {100 * done / self.total:3.0f}%" if self.total else ""
-            print(f"{self.label}{share}  {note}", file=sys.stderr, flush=True)
+            print(f"{self.label}{share}  {note}", file=cast(IO[str], Steady()), flush=True)
             self.tenth, self.said = tenth, now

@@ -26,7 +26,7 @@ from minibert.corpus.batches import Cursor, StepBatches, load_steps
 from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
-from minibert.run_folder import held, is_finished, load_metrics, load_settings, publish, save_settings
+from minibert.run_folder import held, is_finished, load_metrics, load_settings, publish, resume_with, save_settings
 from minibert.tasks.base import Feature, Prediction, Scores
 from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_parts, show_data
 from minibert.tokenization.tokenizer import BertTokenizer
@@ -100,7 +100,7 @@ def finetune(
                 save_settings(out, "finetune", config, places)
             write_json(out / "data.json", facts)
         run = Run(accelerator, task, tokenizer, shape, model, parts, out, console)
-        with Stop() as stop:
+        with Stop(accelerator) as stop:
             results = [
                 run.one_seed(config.seed + i, out if config.seeds == 1 else out / "seeds" / str(config.seed + i), stop)
                 for i in range(config.seeds)
@@ -213,7 +213,7 @@ class Run:
         for name in ("dev", "test"):
             if name in self.parts:
                 measured = self.measure(model, name, task, stop, tune=False)
-                if stop.agreed(accelerator):
+                if stop.agreed():
                     return result
                 result[name] = measured.scores
                 for table in task.tables(self.parts[name].reading.examples, measured.predictions):
@@ -238,7 +238,7 @@ class Run:
             batch_size=self.config.micro_batch_size or self.config.batch_size, accelerator=accelerator,
             stopped=lambda: bool(stop.signal),
         )  # fmt: skip
-        if stop.agreed(accelerator):
+        if stop.agreed():
             return Measured({}, [], task)
         examples = part.reading.examples
         if tune:
@@ -306,7 +306,7 @@ class Training:
             for step in train_steps(
                 self.accelerator, self.network, self.optimizers, self.steps(), schedule, self.run.loss_sums,
                 first_step=self.place["step"], warmup=schedule.warmup_share(config.warmup), clip=config.clip,
-                seed=self.seed,
+                seed=self.seed, stopped=self.stop.agreed,
             ):  # fmt: skip
                 tokens = self.place["tokens"] + step.num_tokens
                 self.place.update(step=step.step, cursor=step.cursor.state(), tokens=tokens)
@@ -318,10 +318,10 @@ class Training:
                         self.save()
                     elif config.save_every and step.step % config.save_every == 0:
                         self.save()
-                    self.end_if_told(step.step)
                 if self.out_of_patience():
                     console.say(f"no better {self.best.metric} in {self.best.waited} measurements: training ends here")
                     break
+        self.end_if_told()
 
     def steps(self) -> Iterator[StepBatches]:
         """The batches from the run's place on."""
@@ -371,13 +371,12 @@ class Training:
         self.accelerator.wait_for_everyone()
         self.saved_step = step
 
-    def end_if_told(self, step: int = 0) -> None:
+    def end_if_told(self) -> None:
         """After a signal: save, say how to go on, end."""
-        if signal := self.stop.agreed(self.accelerator, step):
+        if signal := self.stop.agreed():
             self.save()
-            self.run.console.say(
-                f"stopped at step {self.place['step']}, saved; go on with: "
-                f"minibert finetune --out {self.run.out} --resume"
+            self.run.console.warn(
+                f"stopped at step {self.place['step']}, which is saved; {resume_with('finetune', self.run.out)}"
             )
             raise SystemExit(128 + signal)
 

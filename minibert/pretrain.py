@@ -23,7 +23,7 @@ from minibert.corpus.store import TokenStore, open_store, whole_store
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
 from minibert.errors import UserError
-from minibert.run_folder import held, publish, save_settings
+from minibert.run_folder import held, publish, resume_with, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
 from minibert.training.compiling import check_compiler, compile_model
@@ -149,7 +149,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
             return {}
         batches = (batch for batch in data.held_out_batches(accelerator) if not stop.signal)
         found = pretraining.measure(accelerator, network, batches, unigram, tokenizer.mask_token_id)
-        return {} if stop.agreed(accelerator) else found
+        return {} if stop.agreed() else found
 
     def save() -> None:
         if saved[0] == place["step"]:
@@ -167,13 +167,13 @@ def _pretrain(  # noqa: C901 - one story, told in order
         accelerator.wait_for_everyone()
         saved[0] = place["step"]
 
-    def end_if_told(step: int = 0) -> None:
-        if signal := stop.agreed(accelerator, step):
+    def end_if_told() -> None:
+        if signal := stop.agreed():
             save()
-            console.say(f"stopped at step {place['step']}, saved; go on with: minibert pretrain --out {out} --resume")
+            console.warn(f"stopped at step {place['step']}, which is saved; {resume_with('pretrain', out)}")
             raise SystemExit(128 + signal)
 
-    with Stop() as stop:
+    with Stop(accelerator) as stop:
         # measured before the first step too: it shows that loaded weights came in, and what measuring costs
         if resume_from is None:
             began = time.monotonic()
@@ -184,7 +184,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         console.say(plan_in_words(config, model, accelerator, schedule))
         end_if_told()
         with console.progress("training", 1.0) as update:
-            for step in data.steps(accelerator, network, optimizers, schedule, place):
+            for step in data.steps(accelerator, network, optimizers, schedule, place, stop.agreed):
                 update(step.share, record.step(step, step.cursor.epoch, place["tokens"]))
                 with record.pause():
                     if config.eval_every and step.step % config.eval_every == 0 and step.share < 1:
@@ -192,7 +192,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
                         console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
                     if config.save_every and step.step % config.save_every == 0:
                         save()
-                    end_if_told(step.step)
+        end_if_told()
 
         # the end: measured, then saved; metrics.json comes last and marks a finished run
         record.check()

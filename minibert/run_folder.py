@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -90,6 +92,13 @@ def check_new(out: Path) -> None:
         raise UserError("is a file; a run needs a folder", where=str(out), fix="choose another --out")
     if out.is_dir() and any(path.name != ".lock" for path in out.iterdir()):
         raise UserError("is a folder with other files in it", where=str(out), fix="choose another --out")
+
+
+def resume_with(command: str, out: Path) -> str:
+    """The words that tell how to go on with an unfinished run."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    program = "accelerate launch -m minibert" if several else "minibert"
+    return f"resume with: {program} {command} --out {shlex.quote(str(out))} --resume"
 
 
 def publish(out: Path, fill: Callable[[Path], None]) -> None:

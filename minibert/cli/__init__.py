@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import click
 
@@ -30,7 +31,7 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):  # so that half-written files are cleared
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+            signal.signal(number, told_to_end)
     try:
         code = commands.main(standalone_mode=False)
         leave(code if isinstance(code, int) else 0)
@@ -52,6 +53,14 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("minibert: interrupted", err=True)
         sys.exit(130)
+
+
+def told_to_end(number: int, frame: object) -> None:
+    """What SIGTERM and the end of the terminal do outside of training."""
+    if os.environ.get("RANK", "0") == "0":
+        with suppress(OSError):  # not by print: the signal may have come in the middle of one
+            os.write(2, f"\nminibert: ended by {signal.Signals(number).name}\n".encode())
+    sys.exit(128 + number)
 
 
 def leave(code: int) -> None:

@@ -82,6 +82,10 @@ class ExampleStream:
         block_of = np.cumsum(self.document_tokens[order]) // BLOCK_TOKENS
         return np.split(order, np.flatnonzero(np.diff(block_of)) + 1)
 
+    def num_tokens(self, rows: np.ndarray) -> int:
+        """Tokens of these examples with their [CLS] and [SEP]s, without padding."""
+        return int(_lengths(rows).sum())
+
     def count(self, epoch: int = 0) -> int:
         """How many examples a pass has."""
         return sum(len(self.plan(epoch, positions)) for positions in self.blocks(epoch))
@@ -120,6 +124,12 @@ class ExampleStream:
                 for part in np.split(batches, range(GROUP_BATCHES, len(batches), GROUP_BATCHES))
             ]
         )
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """(b,): tokens of each example as [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
+    lengths: np.ndarray = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + (rows[:, B_LENGTH] > 0)
+    return lengths
 
 
 class Collator(Dataset[Batch]):
@@ -183,8 +193,7 @@ class Collator(Dataset[Batch]):
 
     def _laid_out(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         """[CLS] A [SEP] B [SEP], or [CLS] A [SEP]: ids (b,T), token types (b,T), lengths (b,), word starts (b,T)."""
-        pairs = rows[:, B_LENGTH] > 0
-        lengths = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + pairs
+        lengths = _lengths(rows)
         T = self.batch_length(int(lengths.max()))
         ids = np.full((len(rows), T), self.pad, np.int64)
         types = np.zeros((len(rows), T), np.int64)
@@ -230,6 +239,8 @@ class Stream(Protocol):
 
     def batches(self, cursor: Cursor) -> Iterator[tuple[np.ndarray, Cursor]]: ...
 
+    def num_tokens(self, rows: np.ndarray) -> int: ...
+
 
 @dataclass(frozen=True)
 class StepBatches:
@@ -237,6 +248,7 @@ class StepBatches:
 
     micro_batches: list[Batch]
     cursor: Cursor  # the place in the stream behind this step
+    num_tokens: int  # of all processes, without padding
 
 
 def load_steps(
@@ -251,11 +263,11 @@ def load_steps(
     multiple of that, the last round is shared out evenly: processes differ by one example at most.
     """
     width = micro_batch_size * processes
-    begun: list[tuple[int, Cursor]] = []  # of each batch: its micro-batches, the cursor behind it
+    begun: list[tuple[int, Cursor, int]] = []  # of each batch: its micro-batches, the cursor behind it, its tokens
 
     def places() -> Iterator[np.ndarray]:
         for rows, behind in stream.batches(cursor):
-            begun.append((-(-len(rows) // width), behind))
+            begun.append((-(-len(rows) // width), behind, stream.num_tokens(rows)))
             for first in range(0, len(rows), width):
                 yield np.array_split(rows[first : first + width], processes)[rank]
 
@@ -268,8 +280,8 @@ def load_steps(
     batches = iter(loader)
     while True:
         first = next(batches)
-        rounds, behind = begun.pop(0)
-        yield StepBatches([first, *(next(batches) for _ in range(rounds - 1))], behind)
+        rounds, behind, tokens = begun.pop(0)
+        yield StepBatches([first, *(next(batches) for _ in range(rounds - 1))], behind, tokens)
 
 
 class _Sampler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,12 @@ class PretrainingData:
 
     def steps(
         self, accelerator: Accelerator, network: nn.Module, optimizers: Optimizers, schedule: Schedule,
-        place: dict[str, Any],
+        place: dict[str, Any], stopped: Callable[[], int],
     ) -> Iterator[Step]:  # fmt: skip
-        """The optimizer steps of all phases from `place` on, which is kept up to date for checkpoints."""
+        """The optimizer steps of all phases from `place` on, which is kept up to date for checkpoints.
+
+        stopped: asked between micro-batches, see train_steps.
+        """
         config = self.config
         on_cpu = accelerator.device.type == "cpu"  # there the loaders would take the cores that compute
         loaders = min(MOST_LOADERS, max(1, worker_count(config.workers) // accelerator.num_processes))
@@ -104,6 +107,7 @@ class PretrainingData:
             for step in train_steps(
                 accelerator, network, optimizers, batches, schedule, pretraining.loss_sums, first_step=place["step"],
                 warmup=schedule.warmup_share(config.warmup), clip=config.clip, seed=config.seed, until=until,
+                stopped=stopped,
             ):  # fmt: skip
                 place.update(
                     step=step.step, phase=phase, cursor=step.cursor.state(), elapsed=schedule.elapsed(),

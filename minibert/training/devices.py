@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,7 @@ from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's numbers, from malloc.h
+LOST = re.compile("gloo|NCCL|nccl|[Cc]onnection|peer")  # in torch's errors where a process does not answer
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 
@@ -128,38 +131,56 @@ def leaves_padding_out(accelerator: Accelerator, shape: BertConfig) -> bool:
 
 
 class Stop:
-    """Lets SIGTERM and Ctrl-C wait for a good moment; a second one, three seconds later or more, ends at once.
+    """Lets SIGTERM, Ctrl-C and the end of the terminal wait for the next micro-batch; a second one ends at once.
 
-    (Launchers pass a signal on that the terminal has already sent to everybody: two within a moment are one.)
+    Launchers pass a signal on that the terminal has already sent to everybody: under one, two within three seconds are
+    one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, accelerator: Accelerator) -> None:
         self.signal = 0  # that came to this process
         self.came = 0.0
+        self.grace = 3.0 if "LOCAL_RANK" in os.environ else 0.0
+        self.speaks = accelerator.is_main_process
+        self.processes = accelerator.num_processes
+        # of the hosts, so that no GPU has to be waited for
+        self.group = (
+            torch.distributed.new_group(backend="gloo")
+            if self.processes > 1 and accelerator.device.type != "cpu"
+            else None
+        )
 
     def __enter__(self) -> Stop:
-        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+        self.before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raises: UserError in place of what torch says where another process of the run is gone."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if self.processes > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
+            raise UserError(
+                "another process of this run has ended, so this one ends too", where=f"process {os.environ['RANK']}",
+                fix="look for that process's message (memory? a machine that went away?), then resume",
+            ) from error  # fmt: skip
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.signal and now - self.came > 3:
+        if self.signal and now - self.came >= self.grace:
             raise SystemExit(128 + number)
         if not self.signal:
             self.signal, self.came = number, now
+            if self.speaks:  # not by print: the signal may have come in the middle of one
+                name = signal.Signals(number).name
+                with suppress(OSError):
+                    os.write(2, f"\n{name}: saving, then ending; once more ends at once\n".encode())
 
-    def agreed(self, accelerator: Accelerator, step: int = 0) -> int:
-        """The signal that came to any process, 0 for none; the same on all of them.
-
-        Several GPUs have to be waited for, so they agree at every tenth step alone.
-        """
-        if accelerator.num_processes == 1:
+    def agreed(self) -> int:
+        """The signal that came to any process, 0 for none; the same on all of them, which all have to ask."""
+        if self.processes == 1:
             return self.signal
-        if step % 10 and accelerator.device.type == "cuda":
-            return 0
-        seen = torch.tensor([self.signal], device=accelerator.device)
-        return int(accelerator.gather(seen).max())
+        seen = torch.tensor([self.signal])
+        torch.distributed.all_reduce(seen, torch.distributed.ReduceOp.MAX, group=self.group)
+        return int(seen)

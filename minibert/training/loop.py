@@ -76,13 +76,15 @@ def train_steps(
     clip: float,
     seed: int,
     until: float = 1.0,
+    stopped: Callable[[], int] = lambda: 0,
 ) -> Iterator[Step]:
     """Optimizer steps until the schedule says that training is over.
 
     Args: model: prepared by the accelerator. optimizers: as they are. loss_sums: (model, batch) -> (K,) sums of
         the loss terms over the batch's targets, of which batch["counts"] (K,) says the number. first_step: steps done
         before, 0 at first. warmup: share of the training, see rate_at. clip: largest gradient norm, 0 for none. until:
-        share of the training to end at.
+        share of the training to end at. stopped: asked before each micro-batch, by all processes; once it is true a
+        step that has begun is given up, the weights are those of the step before, and no more come.
     Raises: UserError before an update with a loss or gradient that is not finite; the weights are then as they were.
         Not on a GPU, which would have to be waited for at each step: there the caller gives its steps to
         refuse_not_finite, before it saves anything at the latest.
@@ -91,7 +93,7 @@ def train_steps(
     """
     number = first_step
     scaler = accelerator.scaler  # of float16
-    while (progress := schedule.progress(number)) is not None and progress.before < until:
+    while not stopped() and (progress := schedule.progress(number)) is not None and progress.before < until:
         number += 1
         rate = rate_at(progress, warmup)
         for optimizer in optimizers:
@@ -103,6 +105,8 @@ def train_steps(
         counts = sum_over_processes(accelerator, local).clamp(min=1)  # (K,)
         total = torch.zeros_like(counts)
         for i, batch in enumerate(micro_batches):
+            if i and stopped():
+                return
             torch.manual_seed(dropout_seed(seed, number, i, accelerator.process_index))
             last = i == len(micro_batches) - 1
             with nullcontext() if last else accelerator.no_sync(model):
@@ -114,15 +118,12 @@ def train_steps(
         for optimizer in optimizers if scaler else ():
             scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf"))
-        tokens = sum(batch["num_tokens"] for batch in micro_batches)
-        if accelerator.num_processes > 1:
-            tokens = int(sum_over_processes(accelerator, torch.tensor(tokens, device=accelerator.device)))
         finite = torch.isfinite(losses).all()
         # float16's scaler skips a step whose gradient overflows and halves its scale; only where that does not help
         # is it a fault
         if scaler is None or scaler.get_scale() < 1:
             finite = finite & torch.isfinite(norm)
-        done = Step(number, losses, norm.detach(), rate, progress.after, tokens, step.cursor, finite)
+        done = Step(number, losses, norm.detach(), rate, progress.after, step.num_tokens, step.cursor, finite)
         if accelerator.device.type == "cpu":
             refuse_not_finite([done])
         for optimizer in optimizers:

@@ -53,6 +53,10 @@ class RowStream:
                 yield batches[i], behind
             epoch, done = epoch + 1, 0
 
+    def num_tokens(self, rows: np.ndarray) -> int:
+        """Tokens of these rows; fillers have none."""
+        return int(self.lengths[rows[rows != FILLER]].sum())
+
 
 class RowCollator(Dataset[Batch]):
     """Row numbers -> a batch of tensors. make: rows of data to a batch; filler: the row that stands for FILLER."""

@@ -204,6 +204,8 @@ def test_processes_and_micro_batches_share_out_the_same_examples(made, processes
     for i, expected in enumerate(whole):
         found = [examples(part[i]) for part in parts]
         assert {len(f) for f in found} == {8 // processes}
+        real = sum(batch["num_tokens"] for part in parts for batch in part[i].micro_batches)
+        assert {part[i].num_tokens for part in parts} == {real}
         assert sorted(e for f in found for e in f) == sorted(expected)
 
 

@@ -1,12 +1,15 @@
 """What the machine is told."""
 
 import ctypes
+import signal
 from types import SimpleNamespace
 
 import pytest
+from accelerate import Accelerator
 
+from minibert.errors import UserError
 from minibert.training import devices
-from minibert.training.devices import keep_freed_memory
+from minibert.training.devices import Stop, keep_freed_memory
 
 
 @pytest.fixture
@@ -40,3 +43,57 @@ def test_other_libraries_and_systems_are_left_alone(monkeypatch, options):
     monkeypatch.setattr(devices.sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("not asked"))
     assert not keep_freed_memory()
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    return Accelerator(cpu=True)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_waits_and_says_so_and_a_second_one_ends_at_once(alone, capfd, name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with Stop(alone) as stop:
+        assert stop.agreed() == 0
+        signal.raise_signal(number)
+        assert stop.agreed() == number
+        assert capfd.readouterr().err == f"\n{name}: saving, then ending; once more ends at once\n"
+        with pytest.raises(SystemExit) as caught:
+            signal.raise_signal(number)
+        assert caught.value.code == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_what_a_launcher_passes_on_is_no_second_signal(alone, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    now = [100.0]
+    monkeypatch.setattr(devices, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with Stop(alone) as stop:
+        signal.raise_signal(signal.SIGINT)
+        now[0] += 2.9
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.agreed() == signal.SIGINT
+        now[0] += 0.2
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_the_end_of_the_terminal_is_not_heard_under_nohup(alone):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop(alone) as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.agreed() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_loss_of_another_process_is_one_message(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    several = SimpleNamespace(is_main_process=False, num_processes=2, device=SimpleNamespace(type="cpu"))
+    with pytest.raises(UserError, match="another process of this run has ended"), Stop(several):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
+    with pytest.raises(RuntimeError, match="shape"), Stop(several):  # a fault of its own stays one
+        raise RuntimeError("shape mismatch")

@@ -37,11 +37,11 @@ def batch(total, targets, other=0.0, pairs=0):
     }  # fmt: skip
 
 
-def run(micro_batches, *, steps=1, lr=0.1, clip=0.0, warmup=0.0):
+def run(micro_batches, *, steps=1, lr=0.1, clip=0.0, warmup=0.0, stopped=lambda: 0):
     accelerator = Accelerator(cpu=True)
     model = Weight()
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": lr}], lr=lr)
-    batches = itertools.repeat(StepBatches(micro_batches, Cursor(epoch=1)))
+    batches = itertools.repeat(StepBatches(micro_batches, Cursor(epoch=1), 10 * len(micro_batches)))
     found = list(
         train_steps(
             accelerator,
@@ -54,6 +54,7 @@ def run(micro_batches, *, steps=1, lr=0.1, clip=0.0, warmup=0.0):
             warmup=warmup,
             clip=clip,
             seed=0,
+            stopped=stopped,
         )
     )
     return found, model
@@ -110,7 +111,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(value):
     model = Weight()
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": 0.1}], lr=0.1)
     steps = train_steps(
-        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(epoch=3, batch=8))),
+        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(epoch=3, batch=8), 10)),
         StepSchedule(5), poisoned, first_step=2, warmup=0.0, clip=1.0, seed=0,
     )  # fmt: skip
     with pytest.raises(UserError, match="step 3 is not finite") as caught:
@@ -126,7 +127,7 @@ def test_phase_ends_at_its_share():
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": 0.1}], lr=0.1)
     schedule = StepSchedule(10)
     steps = train_steps(
-        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor())), schedule, loss_sums,
+        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(), 10)), schedule, loss_sums,
         first_step=0, warmup=0.0, clip=0.0, seed=0, until=0.9,
     )  # fmt: skip
     assert [step.step for step in steps] == list(range(1, 10))
@@ -150,7 +151,7 @@ def test_float16_scaler_undoes_its_scale_once_for_each_optimizer_and_skips_an_ov
         return torch.stack((both, 0 * both.detach()))
 
     steps = train_steps(
-        accelerator, model, optimizers, itertools.repeat(StepBatches([batch(2.0, 1)], Cursor())), StepSchedule(3), sums,
+        accelerator, model, optimizers, itertools.repeat(StepBatches([batch(2.0, 1)], Cursor(), 10)), StepSchedule(3), sums,
         first_step=0, warmup=1.0, clip=0.0, seed=0,
     )  # fmt: skip
     next(steps)
@@ -161,6 +162,15 @@ def test_float16_scaler_undoes_its_scale_once_for_each_optimizer_and_skips_an_ov
     assert skipped.finite  # no fault: the scaler mends it
     assert not torch.isfinite(skipped.grad_norm)
     assert accelerator.scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize(("asked", "steps"), [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (7, 2)])
+def test_a_step_that_is_given_up_leaves_the_weights_of_the_one_before(asked, steps):
+    """Three micro-batches: a signal is looked for before each of them, at 1, 2 and 3, then 4, 5 and 6."""
+    calls = itertools.count(1)
+    found, model = run([batch(1.0, 1)] * 3, steps=2, stopped=lambda: next(calls) >= asked)
+    assert len(found) == steps
+    assert model.w.item() == pytest.approx((1.0, 0.9, 0.85)[steps])  # a gradient of 1 at rates .1 and .05
 
 
 class Elsewhere:
@@ -192,7 +202,7 @@ def test_no_step_of_pre_training_waits_for_the_device(optimizer, dropout):
         "next_sentence_label": torch.tensor([0, 1, 0, 1]),
     }  # fmt: skip
     steps = train_steps(
-        Elsewhere(), model, [chosen], itertools.repeat(StepBatches([example, example], Cursor())), StepSchedule(3),
+        Elsewhere(), model, [chosen], itertools.repeat(StepBatches([example, example], Cursor(), 64)), StepSchedule(3),
         pretraining.loss_sums, first_step=0, warmup=0.1, clip=1.0, seed=0,
     )  # fmt: skip
     found = list(steps)

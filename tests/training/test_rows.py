@@ -75,7 +75,9 @@ def test_processes_and_micro_batches_share_each_batch(processes, micro):
     ]
     for batch in stream.epoch(0):
         expected = ["filler" if row == FILLER else row for row in batch.tolist()]
-        found = [next(own).micro_batches for own in steps]
+        begun = [next(own) for own in steps]
+        assert {step.num_tokens for step in begun} == {sum(lengths(10)[row] for row in batch if row != FILLER)}
+        found = [step.micro_batches for step in begun]
         assert len({len(one) for one in found}) == 1
         seen = [row for one in found for rows in one for row in rows]
         assert sorted(map(str, seen)) == sorted(map(str, expected))
