@@ -596,8 +596,8 @@ def update(model, micro_batches, sums):
     before = torch.cat([p.detach().flatten().double() for p in model.parameters()])
     optimizer = torch.optim.SGD([{"params": list(model.parameters()), "peak_lr": 1.0}], lr=1.0)
     (step,) = train_steps(
-        Accelerator(cpu=True), model, [optimizer], repeat(StepBatches(micro_batches, Cursor(), 8)), StepSchedule(1), sums,
-        first_step=0, warmup=0.0, clip=0.0, seed=0,
+        Accelerator(cpu=True), model, [optimizer], repeat(StepBatches(micro_batches, Cursor(), 8)), StepSchedule(1),
+        sums, first_step=0, warmup=0.0, clip=0.0, seed=0,
     )  # fmt: skip
     return step, before - torch.cat([p.detach().flatten().double() for p in model.parameters()])
 

@@ -127,8 +127,8 @@ def test_phase_ends_at_its_share():
     optimizer = torch.optim.SGD([{"params": model.parameters(), "peak_lr": 0.1}], lr=0.1)
     schedule = StepSchedule(10)
     steps = train_steps(
-        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(), 10)), schedule, loss_sums,
-        first_step=0, warmup=0.0, clip=0.0, seed=0, until=0.9,
+        accelerator, model, [optimizer], itertools.repeat(StepBatches([batch(1.0, 1)], Cursor(), 10)), schedule,
+        loss_sums, first_step=0, warmup=0.0, clip=0.0, seed=0, until=0.9,
     )  # fmt: skip
     assert [step.step for step in steps] == list(range(1, 10))
 
@@ -151,8 +151,8 @@ def test_float16_scaler_undoes_its_scale_once_for_each_optimizer_and_skips_an_ov
         return torch.stack((both, 0 * both.detach()))
 
     steps = train_steps(
-        accelerator, model, optimizers, itertools.repeat(StepBatches([batch(2.0, 1)], Cursor(), 10)), StepSchedule(3), sums,
-        first_step=0, warmup=1.0, clip=0.0, seed=0,
+        accelerator, model, optimizers, itertools.repeat(StepBatches([batch(2.0, 1)], Cursor(), 10)), StepSchedule(3),
+        sums, first_step=0, warmup=1.0, clip=0.0, seed=0,
     )  # fmt: skip
     next(steps)
     moved = 1 - 0.1 / 3 * 2.0
