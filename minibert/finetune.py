@@ -38,7 +38,8 @@ from minibert.training.loop import train_steps
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
-from minibert.training.setup import save_memory
+from minibert.training.setup import refuse_unknown, save_memory
+from minibert.training.watch import Watch
 
 HEADS = ("classifier.", "qa_outputs.")
 FEW_STEPS = 100  # of a fine-tuning: 1,000 rows in batches of 32, three times, are 94
@@ -89,6 +90,7 @@ def finetune(
         check_choice(task, parts)
         facts = describe(task, parts, tokenizer)
         show_data(task, parts, facts, console)
+        refuse_unknown(facts["train"]["unknown_rate"], str(train))
         if dry_run:
             return facts
         data = fingerprint([part.path for part in parts.values()])
@@ -99,7 +101,7 @@ def finetune(
                 places = {"task": kind.name, "model": model, "train": train, "dev": dev, "test": test, "data": data}
                 save_settings(out, "finetune", config, places)
             write_json(out / "data.json", facts)
-        run = Run(accelerator, task, tokenizer, shape, model, parts, out, console)
+        run = Run(accelerator, task, tokenizer, shape, model, parts, out, console, facts["train"]["unknown_rate"])
         with Stop(accelerator) as stop:
             results = [
                 run.one_seed(config.seed + i, out if config.seeds == 1 else out / "seeds" / str(config.seed + i), stop)
@@ -148,8 +150,9 @@ class Run:
 
     def __init__(
         self, accelerator: Accelerator, task: AnyTask, tokenizer: BertTokenizer, shape: BertConfig, source: Path,
-        parts: dict[str, Part], out: Path, console: Console,
+        parts: dict[str, Part], out: Path, console: Console, unknown_rate: float,
     ) -> None:  # fmt: skip
+        self.unknown_rate = unknown_rate
         self.accelerator, self.task, self.tokenizer, self.source = accelerator, task, tokenizer, source
         self.parts, self.out, self.console = parts, out, console
         self.config: FinetuneConfig = task.config
@@ -186,7 +189,8 @@ class Run:
             self.accelerator.wait_for_everyone()
             self.console.say(f"seed {seed}:")
         training = Training(self, seed, folder, stop)
-        training.train()
+        with training.record.noting_failure():
+            training.train()
         result = self.finish(folder, training.best, training.place["step"], stop)
         training.end_if_told()
         epoch = round(result["best_step"] / training.stream.steps_per_epoch, 2)
@@ -265,7 +269,7 @@ class Training:
         self.run, self.seed, self.folder, self.stop = run, seed, folder, stop
         self.accelerator, config, task = run.accelerator, run.config, run.task
         resume_from = find_checkpoint(folder, run.console)
-        self.place: dict[str, Any] = {"step": 0, "cursor": Cursor().state(), "tokens": 0, "best": {}}
+        self.place: dict[str, Any] = {"step": 0, "cursor": Cursor().state(), "tokens": 0, "best": {}, "record": None}
         if resume_from is not None:
             self.place = state.load_place(resume_from)
         self.model = run.make_model(seed, resume_from)
@@ -279,7 +283,8 @@ class Training:
             state.load_state(resume_from, self.optimizers, self.accelerator.scaler)
         self.record = Record(
             folder, self.accelerator, terms=task.terms, lr=config.lr, log_every=config.log_every,
-            tracker=config.tracker, resume_step=self.place["step"],
+            tracker=config.tracker, before=self.place["record"], warn=run.console.warn,
+            watch=Watch(task.terms, state=(self.place["record"] or {}).get("watch")),
         )  # fmt: skip
         self.best = Best(config.best or task.metric_names[0], **self.place["best"])
         self.chosen = task  # with what was tuned when the best model was measured
@@ -301,6 +306,8 @@ class Training:
             )
         if self.out_of_patience():  # a run that goes on and was at its end
             return
+        if self.place["step"] == 0:
+            self.record.note_findings(self.record.watch.data(self.run.unknown_rate))
         every = config.eval_every or self.stream.steps_per_epoch
         with console.progress("training", 1.0) as update:
             for step in train_steps(
@@ -322,6 +329,7 @@ class Training:
                     console.say(f"no better {self.best.metric} in {self.best.waited} measurements: training ends here")
                     break
         self.end_if_told()
+        self.record.note_findings(self.record.watch.ended(self.place["step"]))
 
     def steps(self) -> Iterator[StepBatches]:
         """The batches from the run's place on."""
@@ -359,6 +367,7 @@ class Training:
         if self.saved_step == step:
             return
         self.record.check()
+        self.place["record"] = self.record.state()
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             checkpoints = self.folder / "checkpoints"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from math import ceil
+from math import ceil, log
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,10 @@ from minibert.training.setup import (
     make_model,
     make_schedule,
     plan_in_words,
+    refuse_unknown,
     save_memory,
 )
+from minibert.training.watch import Watch
 
 
 def pretrain(
@@ -89,6 +91,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
     check_positions(config, source)
     place: dict[str, Any] = {
         "step": 0, "phase": 0, "cursor": Cursor().state(), "elapsed": 0.0, "reserve": 0.0, "tokens": 0, "store": "",
+        "record": None,
     }  # fmt: skip
     if resume_from is not None:
         place = state.load_place(resume_from)
@@ -99,6 +102,9 @@ def _pretrain(  # noqa: C901 - one story, told in order
             files, config, accelerator, source or tokenizer_from, cache, console, saved_store=place["store"]
         )
     place["store"] = store.folder.name
+    unknown_rate = store.facts["unknown_tokens"] / store.facts["tokens"]
+    if source or tokenizer_from:  # a vocabulary that was trained on this text has said what it lost
+        refuse_unknown(unknown_rate, ", ".join(corpus) or "CORPUS")
     train, held_out = split_documents(store.hashes, config.eval_share)
     data = PretrainingData(store, tokenizer, config, train, held_out)
     if main or dry_run:
@@ -138,7 +144,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
         state.load_state(resume_from, optimizers, accelerator.scaler)
     record = Record(
         out, accelerator, terms=pretraining.TERMS, lr=config.lr, log_every=config.log_every, tracker=config.tracker,
-        resume_step=place["step"],
+        before=place["record"], warn=console.warn,
+        watch=Watch(pretraining.TERMS, uniform=log(len(tokenizer)), state=(place["record"] or {}).get("watch")),
     )  # fmt: skip
     unigram = pretraining.log_unigram(token_counts)
     saved = [place["step"] if resume_from else -1]
@@ -155,6 +162,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         if saved[0] == place["step"]:
             return
         record.check()
+        place["record"] = record.state()
         accelerator.wait_for_everyone()
         if main:
             checkpoints = out / "checkpoints"
@@ -173,10 +181,11 @@ def _pretrain(  # noqa: C901 - one story, told in order
             console.warn(f"stopped at step {place['step']}, which is saved; {resume_with('pretrain', out)}")
             raise SystemExit(128 + signal)
 
-    with Stop(accelerator) as stop:
+    with Stop(accelerator) as stop, record.noting_failure():
         # measured before the first step too: it shows that loaded weights came in, and what measuring costs
         if resume_from is None:
             began = time.monotonic()
+            record.note_findings(record.watch.data(unknown_rate), quiet=True)  # show_data has said it
             record.evaluation(0, measure())
             console.say(f"step 0: {pretraining.in_short(record.last_evaluation)}")
             place["elapsed"] = place["reserve"] = time.monotonic() - began
@@ -188,7 +197,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
                 update(step.share, record.step(step, step.cursor.epoch, place["tokens"]))
                 with record.pause():
                     if config.eval_every and step.step % config.eval_every == 0 and step.share < 1:
-                        record.evaluation(step.step, measure())
+                        record.evaluation(step.step, found := measure())
+                        record.note_findings(record.watch.measured(step.step, step.share, found))
                         console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
                     if config.save_every and step.step % config.save_every == 0:
                         save()
@@ -199,6 +209,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
         metrics = {"steps": place["step"], "tokens": place["tokens"], **measure()}
         end_if_told()
         record.evaluation(place["step"], metrics)
+        record.note_findings(record.watch.measured(place["step"], 1.0, metrics))
+        record.note_findings(record.watch.ended(place["step"]))
         if main:
             publish(out, lambda folder: save_checkpoint(model, tokenizer, folder))
             write_json(out / "metrics.json", metrics)

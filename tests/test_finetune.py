@@ -303,6 +303,14 @@ def test_a_run_that_fails_before_its_first_checkpoint_may_begin_anew(model, file
     assert run(model, files, tmp_path / "run")["dev"]
 
 
+def test_a_model_of_another_script_is_refused(model, files, tmp_path):
+    chinese = tmp_path / "zh.csv"
+    chinese.write_text("text,label\n" + "今天我要上学了,pos\n明天不去,neg\n" * 10, "utf-8")
+    with pytest.raises(UserError, match="of the tokens are .UNK.: the vocabulary does not know this text"):
+        run(model, {"train": chinese}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_training_data_as_dev_is_warned_of(model, files, tmp_path, capsys):
     run(model, {"train": files["train"], "dev": files["train"]}, tmp_path / "run", console=Console(quiet=True))
     assert "dev is the training file" in capsys.readouterr().err

@@ -398,6 +398,18 @@ def test_settings_of_a_run_from_a_checkpoint_are_that_models(corpus, tmp_path):
     assert (saved["layers"], saved["hidden_size"]) == (2, 32)
 
 
+def test_a_tokenizer_of_another_script_is_refused(corpus, tmp_path):
+    chinese = tmp_path / "zh.txt"
+    chinese.write_text("今天我要上学了。明天不去。\n" * 30, "utf-8")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\nblue\n。\n", "utf-8")
+    with pytest.raises(UserError, match="8[0-9]% of the tokens are .UNK.: the vocabulary does not know this text"):
+        pretrain(
+            [chinese], tmp_path / "run", config(nsp=False), tokenizer_from=vocabulary, console=Console(silent=True)
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_one_document_needs_no_nsp(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("\n".join(f"sentence number {i} of one text." for i in range(12)), encoding="utf-8")

@@ -52,7 +52,8 @@ def measure(
     Args: unigram (V,): log_unigram of the training text, the baseline that looks at no context.
     Returns: mlm_loss (nats a target), mlm_accuracy, perplexity, over all targets; masked_* over those shown as [MASK]
         alone, with the unigram baseline's figures beside them: one target in ten is shown as it is, and copying it is
-        no knowledge. nsp_accuracy and nsp_loss where there are pairs. num_targets, num_masked.
+        no knowledge. nsp_accuracy, nsp_loss and num_pairs where there are pairs. num_targets,
+        num_masked.
     """
     was_training = model.training
     model.eval()
@@ -104,6 +105,7 @@ def measure(
     if total["pairs"]:
         found["nsp_loss"] = total["pair_loss"] / total["pairs"]
         found["nsp_accuracy"] = total["pair_right"] / total["pairs"]
+        found["num_pairs"] = total["pairs"]
     return found
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 
 from minibert.atomic import write_text
+from minibert.errors import UserError
 from minibert.training.loop import Step, refuse_not_finite
+from minibert.training.watch import Finding, Watch
 
 MOST_UNREAD = 100  # steps
 
@@ -21,8 +24,9 @@ MOST_UNREAD = 100  # steps
 class Record:
     """The log of a run. On the main process alone it writes; everywhere it counts the same.
 
-    Args: resume_step: the step that a resumed run goes on from; later lines of the old log are taken out.
-        terms: names of the loss terms. lr: highest learning rate. tracker: none, tensorboard or trackio.
+    Args: before: `state` of a run that goes on, which says how much of the old log stays; None for a new one.
+        terms: names of the loss terms. lr: highest learning rate. tracker: none, tensorboard or trackio. watch: looks
+        at every step, from its state on; what it finds goes into the log and to `warn`.
     """
 
     def __init__(
@@ -34,8 +38,11 @@ class Record:
         lr: float,
         log_every: int,
         tracker: str,
-        resume_step: int,
+        before: dict[str, Any] | None,
+        watch: Watch,
+        warn: Callable[[str], None],
     ) -> None:
+        self.watch, self.warn = watch, warn
         self.accelerator, self.terms, self.lr, self.log_every = accelerator, terms, lr, log_every
         self.last_evaluation: dict[str, float] = {}
         self.note = ""
@@ -43,9 +50,12 @@ class Record:
         self.paused = 0.0
         self.tokens: int | None = None
         self.unread: list[Step] = []
+        self.last_step = 0  # since this process began
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
+        kept = _first_lines(self.path, before["lines"]) if before and self.path is not None else []
+        self.lines = before["lines"] if before else 0
         if self.path is not None:
-            write_text(self.path, "".join(_lines_until(self.path, resume_step)))
+            write_text(self.path, "".join(kept))
         if tracker != "none":
             os.environ.setdefault("TRACKIO_DIR", str(out / "trackio"))  # trackio's own place is the user's cache
             accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
@@ -56,6 +66,7 @@ class Record:
         Only when it is a step's turn are its numbers read, for which a GPU has to be waited for.
         """
         self.unread.append(step)
+        self.last_step = step.step
         if self.tokens is None:
             self.tokens = tokens - step.num_tokens
         if step.step % self.log_every and step.step != 1 and step.share < 1:
@@ -78,9 +89,37 @@ class Record:
         return self.note
 
     def check(self) -> None:
-        """Raises UserError where a step since the last look was not finite; to be asked before anything is saved."""
+        """Look at the steps since the last look; to be asked before anything is saved. Raises: UserError where one was
+        not finite."""
         refuse_not_finite(self.unread)
+        if self.unread:
+            numbers = torch.stack([torch.cat((s.losses.float(), s.grad_norm.float().view(1))) for s in self.unread])
+            for step, (*losses, norm) in zip(self.unread, numbers.tolist(), strict=True):
+                self.note_findings(self.watch.step(step.step, step.share, losses, norm))
         self.unread = []
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint that is saved now."""
+        return {"lines": self.lines, "watch": self.watch.state()}
+
+    def note_findings(self, findings: Sequence[Finding], *, quiet: bool = False) -> None:
+        """Log what is odd, and say it unless somebody has."""
+        for finding in findings:
+            self._write({"step": finding.step, "warning": finding.kind, "message": finding.text})
+            if quiet:
+                continue
+            self.warn(f"step {finding.step}: {finding.text}" if finding.step else finding.text)
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Log an error that ends the run."""
+        try:
+            yield
+        except UserError as error:
+            if self.last_step:
+                with suppress(UserError, OSError):  # the disk may be what is wrong
+                    self._write({"step": self.last_step, "error": error.problem})
+            raise
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -93,11 +132,13 @@ class Record:
         """Log a measurement on held-out text; an empty one is none."""
         if not found:
             return
+        self.check()
         self.last_evaluation = found
         self._write({"step": step, "eval": found})
         self.accelerator.log({f"eval_{k}": v for k, v in found.items()}, step=step)
 
     def _write(self, line: dict[str, Any]) -> None:
+        self.lines += 1
         if self.path is not None:
             # JSON has no NaN: what is not a number is null
             clean = json.loads(json.dumps(line), parse_constant=lambda name: None)
@@ -105,14 +146,9 @@ class Record:
                 file.write(json.dumps(clean) + "\n")
 
 
-def _lines_until(path: Path, step: int) -> list[str]:
-    """The lines of an earlier log up to a step, without one that was cut off; none for a new run."""
-    kept = []
-    if step > 0 and path.is_file():
-        for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
-            try:
-                if json.loads(line)["step"] <= step and line.endswith("\n"):
-                    kept.append(line)
-            except (ValueError, KeyError, TypeError):
-                continue
-    return kept
+def _first_lines(path: Path, number: int) -> list[str]:
+    """So many lines of an earlier log, as far as they are there and whole."""
+    if not path.is_file():
+        return []
+    lines = path.read_text("utf-8", errors="replace").splitlines(keepends=True)[:number]
+    return [line for line in lines if line.endswith("\n")]

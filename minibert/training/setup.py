@@ -24,6 +24,8 @@ from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.data import PretrainingData
 from minibert.training.optim import StepSchedule, TimeSchedule
 
+MOST_UNKNOWN = 0.5  # of the tokens; what is left says next to nothing
+
 
 def check_positions(config: PretrainConfig, source: Path | None) -> None:
     """Refuse examples that are longer than the model's inputs may be."""
@@ -33,6 +35,16 @@ def check_positions(config: PretrainConfig, source: Path | None) -> None:
         fix = f"take --max-length {limit} or less" if source else f"add --max-positions {longest}"
         where = str(source) if source else "--max-length"
         raise UserError(f"examples of {longest} tokens are longer than the model's {limit} positions", where, fix)
+
+
+def refuse_unknown(share: float, where: str) -> None:
+    """Refuse to train where most of what the model would see is [UNK]."""
+    if share > MOST_UNKNOWN:
+        raise UserError(
+            f"{share:.0%} of the tokens are [UNK]: the vocabulary does not know this text", where=where,
+            fix="take a model or --tokenizer for the text's language and script; if it is right, look at the file's "
+            "encoding",
+        )  # fmt: skip
 
 
 def make_model(

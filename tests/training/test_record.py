@@ -11,6 +11,7 @@ from minibert.corpus.batches import Cursor
 from minibert.errors import UserError
 from minibert.training.loop import Step
 from minibert.training.record import MOST_UNREAD, Record
+from minibert.training.watch import Finding, Watch
 
 
 def step(number, loss=2.0, norm=1.0, finite=None):
@@ -24,7 +25,8 @@ def step(number, loss=2.0, norm=1.0, finite=None):
 @pytest.fixture
 def record(tmp_path):
     return Record(
-        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", resume_step=0
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=None,
+        watch=Watch(("a", "b")), warn=print,
     )  # fmt: skip
 
 
@@ -64,8 +66,58 @@ def test_an_overflow_that_the_scaler_mended_is_none(record):
 
 def test_steps_do_not_pile_up(tmp_path):
     record = Record(
-        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10**6, tracker="none", resume_step=0
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10**6, tracker="none", before=None,
+        watch=Watch(("a", "b")), warn=print,
     )  # fmt: skip
     for number in range(2, 3 * MOST_UNREAD):
         record.step(step(number), epoch=0, tokens=0)
         assert len(record.unread) < MOST_UNREAD
+
+
+def test_findings_are_said_and_logged_in_order_whenever_somebody_looks(tmp_path):
+    """Looking more often (for a signal's checkpoint) changes no line."""
+
+    def lines(folder, looks):
+        folder.mkdir()
+        said = []
+        record = Record(
+            folder, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=None,
+            watch=Watch(("a", "b")), warn=said.append,
+        )  # fmt: skip
+        for number in range(1, 91):
+            record.step(step(number, loss=2.0 if number < 75 else 9.0), epoch=0, tokens=0)
+            if number in looks:
+                record.check()
+        content = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return said, [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in content]
+
+    said, found = lines(tmp_path / "a", ())
+    assert lines(tmp_path / "b", range(90)) == (said, found)
+    (warning,) = (line for line in found if "warning" in line)
+    assert warning["warning"] == "loss-jump"
+    assert [warning["message"] in text and f"step {warning['step']}" in text for text in said] == [True]
+    assert [line["step"] for line in found] == sorted(line["step"] for line in found)
+
+
+def test_a_failure_is_logged(record, tmp_path):
+    record.step(step(1), epoch=0, tokens=64)
+    with pytest.raises(UserError), record.noting_failure():
+        record.step(step(10, loss=math.nan), epoch=0, tokens=64)
+    assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["error"].startswith(
+        "step 10 is not finite"
+    )
+
+
+def test_a_run_that_goes_on_has_exactly_the_lines_of_its_checkpoint(record, tmp_path):
+    record.step(step(1), epoch=0, tokens=64)
+    record.evaluation(1, {"loss": 1.0})
+    before = json.loads(json.dumps(record.state()))
+    written = (tmp_path / "log.jsonl").read_text()
+    record.evaluation(1, {"loss": 1.0})  # after the checkpoint, at the same step
+    record.note_findings([Finding(1, "kind", "text")])
+    again = Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=before,
+        watch=Watch(("a", "b"), state=before["watch"]), warn=print,
+    )  # fmt: skip
+    assert (tmp_path / "log.jsonl").read_text() == written
+    assert again.state() == before
