@@ -35,6 +35,7 @@ from minibert.training.best import Best
 from minibert.training.devices import Stop, leaves_padding_out, make_accelerator
 from minibert.training.inference import in_float32, infer
 from minibert.training.loop import train_steps
+from minibert.training.memory import check_memory, explaining_lack
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
@@ -158,6 +159,8 @@ class Run:
         self.config: FinetuneConfig = task.config
         self.rows = [feature for feature in parts["train"].features if feature.target is not None]
         self.shape = task_shape(shape, task)
+        per_process = self.config.batch_size // accelerator.num_processes
+        self.micro_batch_size = min(self.config.micro_batch_size or per_process, per_process)
         self.leave_out = () if has_head_for(shape, task) else HEADS
 
     def make_model(self, seed: int, resume_from: Path | None) -> nn.Module:
@@ -189,7 +192,7 @@ class Run:
             self.accelerator.wait_for_everyone()
             self.console.say(f"seed {seed}:")
         training = Training(self, seed, folder, stop)
-        with training.record.noting_failure():
+        with training.record.noting_failure(), explaining_lack():
             training.train()
         result = self.finish(folder, training.best, training.place["step"], stop)
         training.end_if_told()
@@ -279,6 +282,13 @@ class Training:
             self.model, name="adamw", lr=config.lr, muon_lr=0.0, weight_decay=config.weight_decay,
             adam_beta2=config.adam_beta2,
         )  # fmt: skip
+        if seed == config.seed:
+            longest = max(run.rows, key=lambda feature: len(feature.ids))
+            check_memory(
+                self.model, self.accelerator, self.optimizers, run.loss_sums,
+                [(run.micro_batch_size, lambda n: task.batch([longest] * n, run.tokenizer.pad_token_id))],
+                run.console, can_save=not config.gradient_checkpointing,
+            )  # fmt: skip
         if resume_from is not None:
             state.load_state(resume_from, self.optimizers, self.accelerator.scaler)
         self.record = Record(
@@ -339,7 +349,7 @@ class Training:
         processes = self.accelerator.num_processes
         return load_steps(
             self.stream, collator, Cursor.from_state(self.place["cursor"]), rank=self.accelerator.process_index,
-            micro_batch_size=run.config.micro_batch_size or run.config.batch_size // processes, processes=processes,
+            micro_batch_size=run.micro_batch_size, processes=processes,
             pin_memory=self.accelerator.device.type == "cuda",
             unpadded=leaves_padding_out(self.accelerator, task_shape(run.shape, run.task)),
         )  # fmt: skip

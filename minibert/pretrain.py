@@ -29,6 +29,7 @@ from minibert.training import pretraining, state
 from minibert.training.compiling import check_compiler, compile_model
 from minibert.training.data import PretrainingData
 from minibert.training.devices import Stop, make_accelerator, worker_count
+from minibert.training.memory import check_memory, explaining_lack
 from minibert.training.optim import build_optimizers
 from minibert.training.record import Record
 from minibert.training.setup import (
@@ -126,6 +127,14 @@ def _pretrain(  # noqa: C901 - one story, told in order
         save_memory(model)
     model.train()  # one that was loaded is in evaluation mode
     network = accelerator.prepare(model)
+    optimizers = build_optimizers(
+        model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
+        adam_beta2=config.adam_beta2,
+    )  # fmt: skip
+    check_memory(
+        model, accelerator, optimizers, pretraining.loss_sums, data.longest_batches(accelerator.num_processes), console,
+        can_save=not config.gradient_checkpointing,
+    )  # fmt: skip
     if config.compile:
         (max_length, rows, _), *_ = data.phases()
         rows = min(rows, config.batch_size // accelerator.num_processes)
@@ -136,10 +145,6 @@ def _pretrain(  # noqa: C901 - one story, told in order
                 passes=ceil(config.batch_size / (config.micro_batch_size * accelerator.num_processes)),
             )
         )  # fmt: skip
-    optimizers = build_optimizers(
-        model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
-        adam_beta2=config.adam_beta2,
-    )  # fmt: skip
     if resume_from is not None:
         state.load_state(resume_from, optimizers, accelerator.scaler)
     record = Record(
@@ -181,7 +186,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
             console.warn(f"stopped at step {place['step']}, which is saved; {resume_with('pretrain', out)}")
             raise SystemExit(128 + signal)
 
-    with Stop(accelerator) as stop, record.noting_failure():
+    with Stop(accelerator) as stop, record.noting_failure(), explaining_lack():
         # measured before the first step too: it shows that loaded weights came in, and what measuring costs
         if resume_from is None:
             began = time.monotonic()

@@ -306,7 +306,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_may_begin_anew(model, file
 def test_a_model_of_another_script_is_refused(model, files, tmp_path):
     chinese = tmp_path / "zh.csv"
     chinese.write_text("text,label\n" + "今天我要上学了,pos\n明天不去,neg\n" * 10, "utf-8")
-    with pytest.raises(UserError, match="of the tokens are .UNK.: the vocabulary does not know this text"):
+    with pytest.raises(UserError, match=r"of the tokens are .UNK.: the vocabulary does not know this text"):
         run(model, {"train": chinese}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -224,6 +224,7 @@ class Clock:
         from minibert.training import optim
 
         self.now = 1000.0
+        monkeypatch.setattr(module, "check_memory", lambda *args, **kwargs: None)  # it looks at batches too
         for place in (module, optim):
             monkeypatch.setattr(place, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(module.pretraining, "loss_sums", self.taking(0.1, module.pretraining.loss_sums))
@@ -403,7 +404,7 @@ def test_a_tokenizer_of_another_script_is_refused(corpus, tmp_path):
     chinese.write_text("今天我要上学了。明天不去。\n" * 30, "utf-8")
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\nblue\n。\n", "utf-8")
-    with pytest.raises(UserError, match="8[0-9]% of the tokens are .UNK.: the vocabulary does not know this text"):
+    with pytest.raises(UserError, match=r"8[0-9]% of the tokens are .UNK.: the vocabulary does not know this text"):
         pretrain(
             [chinese], tmp_path / "run", config(nsp=False), tokenizer_from=vocabulary, console=Console(silent=True)
         )
@@ -463,7 +464,7 @@ def test_loss_that_is_not_finite_stops_before_the_update(corpus, tmp_path, monke
 
     def poisoned(model, batch):
         calls[0] += 1
-        return original(model, batch) * (float("nan") if calls[0] == 5 else 1.0)
+        return original(model, batch) * (float("nan") if calls[0] == 2 + 5 else 1.0)  # two tell what memory is needed
 
     monkeypatch.setattr(pretraining, "loss_sums", poisoned)
     with pytest.raises(UserError, match="step 5 is not finite") as caught:
@@ -472,6 +473,7 @@ def test_loss_that_is_not_finite_stops_before_the_update(corpus, tmp_path, monke
     saved = load_file(tmp_path / "run/checkpoints/step-000004/model.safetensors")
     assert all(torch.isfinite(tensor).all() for tensor in saved.values())
     assert not (tmp_path / "run/checkpoints/step-000005").exists()
+    assert log(tmp_path / "run")[-1]["error"].startswith("step 5 is not finite")
 
 
 def test_data_json_and_summary_say_what_is_trained_on(corpus, tmp_path, capsys):

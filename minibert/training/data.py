@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from torch import nn
 
@@ -79,6 +81,22 @@ class PretrainingData:
         fits = max(1, config.micro_batch_size * config.max_length // config.long_length)  # as many tokens at once
         fits = next(n for n in range(fits, 0, -1) if config.batch_size % n == 0)
         return [(config.max_length, config.micro_batch_size, 1 - config.long_share), (config.long_length, fits, 1.0)]
+
+    def longest_batches(self, processes: int) -> list[tuple[int, Callable[[int], Batch]]]:
+        """Of each phase: the rows of a micro-batch on one of so many processes, and what makes one of rows that are as
+        long as rows can be, with as many masked tokens."""
+        config = self.config
+        most = config.batch_size // processes
+        return [(min(rows, most), partial(self._longest, length)) for length, rows, _ in self.phases()]
+
+    def _longest(self, length: int, rows: int) -> Batch:
+        targets = rows * math.ceil(self.config.mask_rate * length)
+        ids = torch.full((rows, length), self.tokenizer.mask_token_id, dtype=torch.long)
+        return {
+            "input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids),
+            "masked_positions": torch.arange(targets), "labels": ids.new_ones(targets),
+            "next_sentence_label": ids.new_zeros(rows),
+        }  # fmt: skip
 
     def steps(
         self, accelerator: Accelerator, network: nn.Module, optimizers: Optimizers, schedule: Schedule,
