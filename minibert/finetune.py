@@ -194,7 +194,7 @@ class Run:
         training = Training(self, seed, folder, stop)
         with training.record.noting_failure(), explaining_lack():
             training.train()
-        result = self.finish(folder, training.best, training.place["step"], stop)
+        result = self.finish(folder, training, stop)
         training.end_if_told()
         epoch = round(result["best_step"] / training.stream.steps_per_epoch, 2)
         result = {"seed": seed, "best_epoch": epoch, **result}
@@ -205,9 +205,9 @@ class Run:
         self.accelerator.free_memory()
         return result
 
-    def finish(self, folder: Path, best: Best, last: int, stop: Stop) -> dict[str, Any]:
+    def finish(self, folder: Path, training: Training, stop: Stop) -> dict[str, Any]:
         """The model that is kept goes to the top of the folder; returns its scores on all there is."""
-        accelerator = self.accelerator
+        accelerator, best, last = self.accelerator, training.best, training.place["step"]
         step = best.step or last
         kept = state.checkpoint_path(folder / "checkpoints", step)
         shape = load_config(kept)
@@ -223,7 +223,11 @@ class Run:
                 if stop.agreed():
                     return result
                 result[name] = measured.scores
-                for table in task.tables(self.parts[name].reading.examples, measured.predictions):
+                examples = self.parts[name].reading.examples
+                training.record.note_findings(
+                    training.record.watch.answered(last, name, task.one_sided(examples, measured.predictions))
+                )
+                for table in task.tables(examples, measured.predictions):
                     self.console.grid(f"{name}: {table.title}", table.columns, table.rows)
         if accelerator.is_main_process:
             publish(folder, lambda target: copy_model(kept, target))

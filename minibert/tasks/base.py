@@ -228,6 +228,10 @@ class Task(ABC, Generic[E, C]):
         """What a person wants to see beside the scores."""
         return []
 
+    def one_sided(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> str | None:
+        """In words, that a model gives the one answer everywhere where the gold has several; None where it does not."""
+        return None
+
     def write(self, predictions: Sequence[Prediction], output_format: str) -> str:
         """Predictions as text: JSONL, or another of the task's output_formats."""
         text = "".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)

@@ -299,6 +299,12 @@ class Cls(Task[ClsExample, ClsConfig]):
         gold = np.array([[label in example.names for label in self.labels] for example in examples], np.int64)
         return gold, np.array([[label in p["label"] for label in self.labels] for p in predictions], np.int64)
 
+    def one_sided(self, examples: Sequence[ClsExample], predictions: Sequence[Prediction]) -> str | None:
+        if self.config.regression or len({example.names for example in examples}) < 2:
+            return None
+        given = {str(prediction["label"]) for prediction in predictions}
+        return f"every text is labelled {given.pop()!r}" if len(given) == 1 else None
+
     def tables(self, examples: Sequence[ClsExample], predictions: Sequence[Prediction]) -> list[Table]:
         """Precision, recall and F1 of each class; which classes are taken for which."""
         if self.config.regression or not examples:

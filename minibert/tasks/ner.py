@@ -235,6 +235,11 @@ class Ner(Task[NerExample, NerConfig]):
             scores |= {f"{name}_{key}": value for key, value in values.items()}
         return scores
 
+    def one_sided(self, examples: Sequence[NerExample], predictions: Sequence[Prediction]) -> str | None:
+        gold, predicted = _tag_rows(examples, predictions)
+        found, wanted = ({tag for row in rows for tag in row} for rows in (predicted, gold))
+        return "no entity is found in any text" if found == {"O"} != wanted else None
+
     def tables(self, examples: Sequence[NerExample], predictions: Sequence[Prediction]) -> list[Table]:
         gold, predicted = _tag_rows(examples, predictions)
         columns = ("precision", "recall", "f1", "support")

@@ -264,6 +264,10 @@ class Qa(Task[QaExample, QaConfig]):
             differences[name] = null - answers[best].score if best else 0.0  # "" is given at any threshold
         return {"null_threshold": squad.best_threshold(gold, predicted, differences)["best_f1_thresh"]}
 
+    def one_sided(self, examples: Sequence[QaExample], predictions: Sequence[Prediction]) -> str | None:
+        nothing = predictions and not any(prediction["answer"] for prediction in predictions)
+        return "no question is answered" if nothing and any(example.texts for example in examples) else None
+
     def tables(self, examples: Sequence[QaExample], predictions: Sequence[Prediction]) -> list[Table]:
         """The first questions that are not answered as wanted."""
         rows = [

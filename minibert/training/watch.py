@@ -82,6 +82,16 @@ class Watch:
         )
         return self._once(step, [("not-learning", text)])
 
+    def answered(self, step: int, where: str, one_sided: str | None) -> list[Finding]:
+        """Look at the answers of the model that is kept. one_sided: in words, that they are all the same."""
+        if one_sided is None:
+            return []
+        text = (
+            f"{where}: {one_sided}: nothing but the commonest answer was learnt. More --epochs, a higher --lr (1e-4; "
+            "3e-4 for small models), a smaller --batch-size, --class-weights balanced where classes are rare"
+        )
+        return self._once(step, [("one-answer", text)])
+
     def data(self, unknown_rate: float) -> list[Finding]:
         """Look at the share of [UNK] among the tokens to train on."""
         if unknown_rate <= 0.05:

@@ -588,3 +588,16 @@ def test_given_cases(shared, tokenizer):
     long = task(max_length=64).encode(task().read(cases / "H10/long.csv", gold=False).examples, tokenizer, gold=False)
     assert max(len(f.ids) for f in long.features) == 64
     assert long.notes == [f"1 of {len(long.features)} rows were cut at 64 tokens (--max-length)"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "given", "said"),
+    [
+        (("a", "b"), ("b", "b"), "every text is labelled 'b'"),
+        (("a", "b"), ("b", "a"), None),
+        (("b", "b"), ("b", "b"), None),
+    ],
+)
+def test_one_label_for_everything_is_noticed(gold, given, said):
+    examples = [ClsExample("t", label=name) for name in gold]
+    assert task(["a", "b"]).one_sided(examples, [{"label": name} for name in given]) == said

@@ -381,3 +381,11 @@ def test_models_from_elsewhere_predict_and_are_measured(saved, tmp_path, labels)
     scores = evaluate_file(Predictor(folder), path, batch_size=2, console=Console(silent=True))
     assert scores["support"] == 1
     assert np.isfinite(scores["loss"])
+
+
+@pytest.mark.parametrize(
+    ("gold", "given", "said"), [("O B-PER", "O O", True), ("O B-PER", "B-PER O", False), ("O O", "O O", False)]
+)
+def test_finding_no_entity_at_all_is_noticed(gold, given, said):
+    examples, predictions = [example("a b", gold)], [{"tokens": ["a", "b"], "tags": given.split()}]
+    assert (task().one_sided(examples, predictions) is not None) == said

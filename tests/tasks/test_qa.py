@@ -373,3 +373,10 @@ def test_answers_from_the_shared_data_are_found_again(shared):
         features = task.encode(examples, tokenizer, gold=True).features
         predictions = task.decode(examples, features, perfect(features))
         assert task.score(examples, predictions)["exact"] > 99  # few answers end inside a token
+
+
+@pytest.mark.parametrize(("answers", "said"), [(("", ""), True), (("", "cd"), False)])
+def test_answering_nothing_is_noticed(answers, said):
+    examples = [asked("ab cd", "ab"), asked("ab cd", id="2")]
+    assert (qa().one_sided(examples, [{"answer": answer} for answer in answers]) is not None) == said
+    assert qa().one_sided(examples[1:], [{"answer": ""}]) is None  # the gold has no answers either

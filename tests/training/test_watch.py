@@ -119,3 +119,11 @@ def test_a_run_that_is_resumed_finds_the_same(cut):
     found += [(step + cut, kind) for step, kind in kinds(second, losses[cut:])]
     assert found == expected
     assert second.state() == whole.state()
+
+
+def test_one_answer_everywhere_is_said_once():
+    watch = Watch(FINE)
+    assert watch.answered(9, "dev", None) == []
+    (finding,) = watch.answered(9, "dev", "every text is labelled 'pos'")
+    assert finding.text.startswith("dev: every text is labelled 'pos'")
+    assert watch.answered(9, "test", "every text is labelled 'pos'") == []
