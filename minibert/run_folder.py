@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minibert.atomic import remove, write_json, write_whole
+from minibert.atomic import PARTIAL, clear_leftovers, remove, write_json, write_whole, written
 from minibert.config import known_fields, resolve
 from minibert.errors import UserError
 
@@ -22,6 +22,11 @@ except ImportError:  # Windows has none: nobody is kept out there
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
+
+LOCK = ".lock"
+TRIES = 100  # to lock a folder that others make and delete
+FILES = ("settings.json", "data.json", "log.jsonl", "metrics.json", ".model", "checkpoints", "checkpoints/step-*")
+PARTS = (*FILES, "seeds", *(f"seeds/*/{name}" for name in FILES))  # all that is written whole or not at all
 
 MAY_CHANGE = frozenset(("keep", "log_every", "save_every", "eval_every", "workers", "micro_batch_size", "tracker"))
 
@@ -40,23 +45,12 @@ def is_begun(out: Path) -> bool:
 def held(out: Path, *, resume: bool) -> Iterator[None]:
     """Make the run folder and keep other runs out of it; a run that fails before its first checkpoint leaves nothing.
 
-    The lock is the system's: one whose owner has died holds nobody up.
+    What a run that was killed has left half-written there is deleted.
     Raises: UserError if the folder cannot be made, is in use, or holds another run.
     """
-    lock = out / ".lock"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("a", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot be made: {error.strerror}", where=str(out), fix="choose another --out") from error
-    with handle:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    "is in use by another run", where=str(out), fix="wait for its end, or choose another --out"
-                ) from None
+    with lock(out) as alone:
+        for name in PARTS:
+            clear_leftovers(out, name, anybodys=alone)
         try:
             if not resume:
                 check_new(out)
@@ -70,14 +64,61 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
                         remove(out / name)
                 raise
         finally:
-            lock.unlink(missing_ok=True)
-            with suppress(OSError):  # not empty: it stays
-                out.rmdir()
+            with suppress(OSError):
+                (out / LOCK).unlink(missing_ok=True)
+                out.rmdir()  # unless it is not empty
+
+
+def clear_up(out: Path, *names: str) -> None:
+    """Delete what a run that was killed at its very end had still to delete, and these; not while it is at it."""
+    with suppress(UserError, OSError), held(out, resume=True):
+        for name in names:
+            remove(out / name)
+
+
+@contextmanager
+def lock(out: Path) -> Iterator[bool]:
+    """Make a folder and lock it. The lock is the system's: one whose owner has died holds nobody up.
+
+    Yields: whether others are kept out: not on Windows, nor on a file system without locks.
+    Raises: UserError if the folder cannot be made, or another process has it.
+    """
+    path = out / LOCK
+    in_use = UserError("is in use by another run", where=str(out), fix="wait for its end, or choose another --out")
+    for _ in range(TRIES):
+        with written(out):
+            out.mkdir(parents=True, exist_ok=True)
+            try:
+                handle = path.open("a", encoding="utf-8")
+            except FileNotFoundError:
+                continue  # the run that was there before has just deleted the folder
+        with handle:
+            alone = fcntl is not None
+            try:
+                if fcntl is not None:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise in_use from None
+            except OSError:
+                alone = False
+            if not alone or is_still(path, handle.fileno()):
+                yield alone
+                return
+    raise in_use
+
+
+def is_still(path: Path, handle: int) -> bool:
+    """Whether an open file is the one of that name: a lock on one that its owner has deleted keeps nobody out."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def has_checkpoints(out: Path) -> bool:
-    """Whether a run in this folder has got so far that there is something to go on from."""
-    return any(is_finished(place) or (place / "checkpoints").exists() for place in (out, *out.glob("seeds/*")))
+    """Whether a run in this folder has got so far that there is something to go on from, or a model at its top."""
+    got = ("metrics.json", "checkpoints", "model.safetensors")
+    return any((place / name).exists() for place in (out, *out.glob("seeds/*")) for name in got)
 
 
 def check_new(out: Path) -> None:
@@ -90,7 +131,8 @@ def check_new(out: Path) -> None:
         )
     if out.exists() and not out.is_dir():
         raise UserError("is a file; a run needs a folder", where=str(out), fix="choose another --out")
-    if out.is_dir() and any(path.name != ".lock" for path in out.iterdir()):
+    begun = f"settings.json{PARTIAL}"  # by a start that was killed; the lock's owner deletes it
+    if out.is_dir() and any(path.name != LOCK and not path.name.startswith(begun) for path in out.iterdir()):
         raise UserError("is a folder with other files in it", where=str(out), fix="choose another --out")
 
 

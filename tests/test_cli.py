@@ -284,3 +284,46 @@ def test_a_path_that_the_system_refuses_is_a_users_matter(number, ends, monkeypa
     if ends is SystemExit:
         assert caught.value.code == 2
         assert capsys.readouterr().err.startswith(f"minibert: error: /some/where: {os.strerror(number)}\n  fix: ")
+
+
+def test_standard_input_of_predict_that_finds_no_room_is_one_message(monkeypatch, tmp_path):
+    import shutil
+
+    from minibert.cli import sources
+    from minibert.errors import UserError
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(UserError, match="cannot be written: No space"), sources.labelled_file(tmp_path / "pipe", None):
+        pass
+    os.close(writer)
+
+
+def test_full_disk_without_a_name_is_a_users_matter(monkeypatch, capsys):
+    from minibert import cli
+
+    def full(**how):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cli.commands, "main", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "No space left on device\n  fix: make room" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_resuming_a_finished_run_clears_up_what_a_kill_at_its_end_has_left(tmp_path, command):
+    for name in ("settings.json", "metrics.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "checkpoints/step-000002").mkdir(parents=True)
+    (tmp_path / ".lock").write_text("")
+    done = run(command, "--out", tmp_path, "--resume")
+    assert done.returncode == 0
+    assert "nothing to resume" in done.stderr
+    left = {path.name for path in tmp_path.iterdir()} - {"settings.json", "metrics.json"}
+    assert left == ({"checkpoints"} if command == "pretrain" else set())  # a fine-tuning's are of no use any more

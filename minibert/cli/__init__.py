@@ -23,6 +23,7 @@ from minibert.cli.pretrain import pretrain
 from minibert.cli.vocab import vocab
 from minibert.errors import UserError
 
+OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 OF_THE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
@@ -39,9 +40,12 @@ def main() -> None:
         say_error(str(error))
         leave(2)
     except OSError as error:
-        if error.errno not in OF_THE_PLACE or error.filename is None:
+        if error.errno in OF_A_FULL_DISK:
+            say_error(f"{error.filename or 'what was being written'}: {error.strerror}\n  fix: make room")
+        elif error.errno in OF_THE_PLACE and error.filename is not None:
+            say_error(f"{error.filename}: {error.strerror}\n  fix: choose another path, or change its permissions")
+        else:
             raise
-        say_error(f"{error.filename}: {error.strerror}\n  fix: choose another path, or change its permissions")
         sys.exit(2)
     except click.UsageError as error:
         hint = f"\n  fix: {error.ctx.command_path} --help" if error.ctx else ""
@@ -78,7 +82,8 @@ def say_error(text: str) -> None:
     """One message on stderr, of the first process where there are several."""
     if os.environ.get("RANK", "0") != "0":
         return
-    click.echo(f"minibert: error: {text}", err=True)
+    with suppress(OSError):  # standard error may go to the full disk that is spoken of
+        click.echo(f"minibert: error: {text}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -51,6 +51,7 @@ def finetune(
         assert out is not None
         if run_folder.is_finished(out):
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
+            run_folder.clear_up(out, "checkpoints")
             return
         if recipe is not None:
             raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")

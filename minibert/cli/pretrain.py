@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from minibert.atomic import temporary_folder
 from minibert.cli.options import DEFAULT_RECIPE, setting_options
 from minibert.cli.sources import corpus_files
 from minibert.config import PretrainConfig, load_recipe, resolve
@@ -64,6 +64,7 @@ def pretrain(
         assert out is not None
         if run_folder.is_finished(out):
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
+            run_folder.clear_up(out)
             return
         if recipe is not None:
             raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")
@@ -90,10 +91,10 @@ def pretrain(
             click.echo(f"nothing to resume in {out}: a new run begins", err=True)
         refuse_lost_flags(flags, start_from, tokenizer)
 
-    with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
+    with temporary_folder() as spool:
 
         def files() -> list[Path]:
-            return corpus_files(corpus, Path(spool))
+            return corpus_files(corpus, spool)
 
         # what can be found wrong without torch is found before torch is loaded; a resumed run may need no text
         found = files if going_on else files()

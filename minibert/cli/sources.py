@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import BinaryIO
 
 import click
 
+from minibert.atomic import TMPDIR, temporary_folder, written
 from minibert.errors import UserError
 
 
@@ -51,9 +51,13 @@ def labelled_file(name: str, out: Path | None) -> Iterator[Path]:
                 raise UserError("would overwrite the input", where=f"--out {out}", fix="choose another --out")
             yield path
             return
-    with tempfile.TemporaryDirectory(prefix="minibert-") as folder:
-        spooled = Path(folder) / "stdin"
-        with spooled.open("wb") as file, nullcontext(stdin()) if name == "-" else path.open("rb") as source:
+    with temporary_folder() as folder:
+        spooled = folder / "stdin"
+        with (
+            nullcontext(stdin()) if name == "-" else path.open("rb") as source,
+            written(folder, elsewhere=TMPDIR),
+            spooled.open("wb") as file,
+        ):
             shutil.copyfileobj(source, file)
         try:
             yield spooled

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from minibert.atomic import refuse_full
+from minibert.atomic import refuse_full, temporary_folder
 from minibert.cli.sources import corpus_files
 from minibert.errors import UserError
 
@@ -69,8 +68,8 @@ def vocab(
         if value < 1:
             raise UserError(f"is {value}", where=name, fix="give 1 or more")
     refuse_full(out)
-    with tempfile.TemporaryDirectory(prefix="minibert-") as spool:
-        files = corpus_files(corpus, Path(spool))
+    with temporary_folder() as spool:
+        files = corpus_files(corpus, spool)
         from minibert.console import Console
 
         console = Console(quiet=quiet)

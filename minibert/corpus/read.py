@@ -11,12 +11,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from minibert.atomic import TMPDIR, temporary_place, written
 from minibert.corpus.decoding import BLOCK_BYTES, COMPRESSIONS, byte_blocks, check_encoding, line_blocks
 from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, type_name
 from minibert.errors import UserError
@@ -101,7 +102,7 @@ def _near_name(path: Path) -> str | None:
 def spool_stdin(stream: BinaryIO, folder: Path) -> Path:
     """Copies standard input to folder/stdin.txt: a corpus is read twice, for the vocabulary and for the examples."""
     path = folder / "stdin.txt"
-    with path.open("wb") as file:
+    with written(folder, elsewhere=TMPDIR), path.open("wb") as file:
         shutil.copyfileobj(stream, file, BLOCK_BYTES)
     return path
 
@@ -261,8 +262,15 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as stream:
             yield stream
         return
-    with tempfile.TemporaryFile() as copy:
-        for block in byte_blocks(path):
-            copy.write(block)
-        copy.seek(0)
+    with written(temporary_place(), elsewhere=TMPDIR):
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+        try:
+            for block in byte_blocks(path):
+                copy.write(block)
+            copy.seek(0)
+        except BaseException:
+            with suppress(OSError):  # what could not be written is not written now
+                copy.close()
+            raise
+    with copy:
         yield copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from minibert.atomic import causes
 from minibert.corpus.batches import Batch
 from minibert.errors import UserError
 from minibert.training.loop import on_device
@@ -39,10 +41,7 @@ def compile_model(
         with TemporaryFile(dir=kernels):  # whether one may write there
             pass
     except OSError as error:
-        raise UserError(
-            f"compiled code cannot be written there: {error.strerror}", where=str(kernels),
-            fix="--cache DIR names another place (and TORCHINDUCTOR_CACHE_DIR before it)",
-        ) from error  # fmt: skip
+        raise no_place(kernels, error.strerror or str(error)) from error
     batch = on_device(batch, accelerator.device)
 
     def timed() -> float:
@@ -60,6 +59,9 @@ def compile_model(
         model.compile(dynamic=False)
         first = timed()
     except Exception as error:  # torch has many kinds of it
+        full = os.strerror(errno.ENOSPC)  # it or the compiler says so, somewhere
+        if any(full in str(cause) for cause in causes(error)):
+            raise no_place(kernels, full) from error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
             f"the model cannot be compiled: {lines[0]}", where="--compile",
@@ -67,6 +69,14 @@ def compile_model(
         ) from error  # fmt: skip
     compiled = min(timed() for _ in range(TRIES))
     return worth(first - compiled, passes * usual, passes * compiled)
+
+
+def no_place(kernels: Path, reason: str) -> UserError:
+    """The error of a cache for compiled code that cannot be written."""
+    return UserError(
+        f"compiled code cannot be written there: {reason}", where=str(kernels),
+        fix="--cache DIR names another place (and TORCHINDUCTOR_CACHE_DIR before it)",
+    )  # fmt: skip
 
 
 def check_compiler(device: torch.device) -> None:

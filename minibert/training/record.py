@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from minibert.atomic import write_text
+from minibert.atomic import write_text, written
 from minibert.errors import UserError
 from minibert.training.loop import Step, refuse_not_finite
 from minibert.training.watch import Finding, Watch
@@ -51,6 +52,7 @@ class Record:
         self.tokens: int | None = None
         self.unread: list[Step] = []
         self.last_step = 0  # since this process began
+        self.out, self.tracker = out, tracker
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
         kept = _first_lines(self.path, before["lines"]) if before and self.path is not None else []
         self.lines = before["lines"] if before else 0
@@ -58,7 +60,8 @@ class Record:
             write_text(self.path, "".join(kept))
         if tracker != "none":
             os.environ.setdefault("TRACKIO_DIR", str(out / "trackio"))  # trackio's own place is the user's cache
-            accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
+            with written(f"{out} ({tracker})"):
+                accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
 
     def step(self, step: Step, epoch: int, tokens: int) -> str:
         """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people.
@@ -84,7 +87,7 @@ class Record:
             "grad_norm": float(step.grad_norm), "tokens": tokens, "tokens_per_second": round(speed, 1),
         }  # fmt: skip
         self._write(line)
-        self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=step.step)
+        self._track({k: v for k, v in line.items() if k != "step"}, step.step)
         self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
         return self.note
 
@@ -135,14 +138,23 @@ class Record:
         self.check()
         self.last_evaluation = found
         self._write({"step": step, "eval": found})
-        self.accelerator.log({f"eval_{k}": v for k, v in found.items()}, step=step)
+        self._track({f"eval_{k}": v for k, v in found.items()}, step)
+
+    def _track(self, values: dict[str, Any], step: int) -> None:
+        """To the tracker. tensorboard writes in a thread of its own, and raises here what it has met there."""
+        said, threading.excepthook = threading.excepthook, lambda args: None
+        try:
+            with written(f"{self.out} ({self.tracker})"):
+                self.accelerator.log(values, step=step)
+        finally:
+            threading.excepthook = said
 
     def _write(self, line: dict[str, Any]) -> None:
         self.lines += 1
         if self.path is not None:
             # JSON has no NaN: what is not a number is null
             clean = json.loads(json.dumps(line), parse_constant=lambda name: None)
-            with self.path.open("a", encoding="utf-8") as file:
+            with written(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(clean) + "\n")
 
 

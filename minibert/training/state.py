@@ -51,7 +51,8 @@ def save_state(
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "scaler": scaler.state_dict() if scaler is not None else None,
         }
-        torch.save(state, partial / STATE / "optimizer.pt")
+        with (partial / STATE / "optimizer.pt").open("wb") as file:  # of a name torch says no reason if it fails
+            torch.save(state, file)
         (partial / STATE / "place.json").write_text(json.dumps(place), "utf-8")
         sizes = {str(path.relative_to(partial)): [path.stat().st_size, _digest(path)] for path in _files(partial)}
         (partial / STATE / MANIFEST).write_text(json.dumps(sizes, indent=1), "utf-8")

@@ -341,3 +341,17 @@ def test_given_cases(shared):
     assert ":1" in refused(gb).where
     assert len(documents(cases / "A06/corpus.txt")) == 2
     assert documents(cases / "A10/empty.txt", cases / "A10/blank.txt") == []
+
+
+def test_standard_input_that_finds_no_room_is_one_message(tmp_path):
+    (tmp_path / "stdin.txt").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"cannot be written: No space left on device\n  fix: make room or .*TMPDIR"):
+        spool_stdin(io.BytesIO(b"text"), tmp_path)
+
+
+def test_compressed_parquet_that_finds_no_room_to_be_unpacked_is_one_message(tmp_path, monkeypatch):
+    path = table(tmp_path / "c.parquet", text=["a"])
+    packed = written(tmp_path, "d.parquet.zst", zstandard.compress(path.read_bytes()))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115
+    with pytest.raises(UserError, match=r"cannot be written: No space left on device\n  fix: make room or .*TMPDIR"):
+        documents(packed)

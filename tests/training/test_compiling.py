@@ -1,5 +1,6 @@
 """--compile: what it says of itself, what it leaves alone, and what happens where there is no compiler."""
 
+import errno
 import os
 
 import pytest
@@ -56,6 +57,18 @@ def test_no_compiler_is_said_with_the_way_out(monkeypatch, tmp_path):
         compiled(monkeypatch, tmp_path, broken)
     assert caught.value.where == "--compile"
     assert "g++" in str(caught.value)
+
+
+def test_a_full_disk_is_said_and_not_blamed_on_the_compiler(monkeypatch, tmp_path):
+    def full(graph, inputs):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise RuntimeError("the backend has failed") from error
+
+    with pytest.raises(UserError, match="compiled code cannot be written there: No space left on device") as caught:
+        compiled(monkeypatch, tmp_path, full)
+    assert caught.value.where == str(tmp_path)
 
 
 @pytest.mark.parametrize("given", [None, "TORCHINDUCTOR_CACHE_DIR"])

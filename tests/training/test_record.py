@@ -1,7 +1,10 @@
 """The log's numbers, read when it is their turn and no sooner."""
 
+import errno
 import json
 import math
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,3 +124,29 @@ def test_a_run_that_goes_on_has_exactly_the_lines_of_its_checkpoint(record, tmp_
     )  # fmt: skip
     assert (tmp_path / "log.jsonl").read_text() == written
     assert again.state() == before
+
+
+def test_log_on_a_full_disk_is_named(record):
+    record.path = Path("/dev/full")
+    with pytest.raises(UserError, match="/dev/full: cannot be written: No space left on device\n  fix: make room"):
+        record.step(step(1), epoch=0, tokens=0)
+
+
+def test_tracker_on_a_full_disk_is_named_and_its_thread_says_nothing(record, tmp_path, monkeypatch, capsys):
+    """tensorboard's thread ends with a traceback, and what it met is raised here too."""
+
+    def full(values, step):
+        def write():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        write()
+
+    monkeypatch.setattr(record.accelerator, "log", full)
+    hook = threading.excepthook
+    with pytest.raises(UserError, match=r"\(none\): cannot be written: No space left on device"):
+        record.evaluation(0, {"loss": 1.0})
+    assert threading.excepthook is hook
+    assert "Traceback" not in capsys.readouterr().err

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from minibert.atomic import machine
 from minibert.errors import UserError
 from minibert.training import state
 
@@ -70,7 +71,7 @@ def test_debris_of_a_killed_save_is_no_checkpoint(tmp_path):
     whole = make(tmp_path, 5)
     gone = subprocess.Popen(["true"])
     gone.wait()
-    debris = tmp_path / f"step-000007.partial-{gone.pid}"
+    debris = tmp_path / f"step-000007.partial-{machine()}-{gone.pid}"
     debris.mkdir()
     (debris / "model.safetensors").write_bytes(b"")
     (tmp_path / "checkpoint-999999.tmp").mkdir()
