@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
+from minibert.errors import UserError
+
 Update = Callable[..., None]
 
 
@@ -88,7 +90,8 @@ class Console:
 def print_text(text: str) -> None:
     """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end.
 
-    Raises: SystemExit(141), as the system ends other programs, where whoever read them has seen enough.
+    Raises: SystemExit(141), as the system ends other programs, where whoever read them has seen enough. UserError where
+        they go into a file on a full disk.
     """
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:  # somebody has put a text stream in its place
@@ -96,11 +99,17 @@ def print_text(text: str) -> None:
     else:
         try:
             sys.stdout.flush()
-            stream.write(text.encode("utf-8", "backslashreplace"))
+            left = memoryview(text.encode("utf-8", "backslashreplace"))
+            while left:  # with PYTHONUNBUFFERED less may be written than is given, as where a disk becomes full
+                left = left[stream.write(left) or 0 :]
             stream.flush()
-        except BrokenPipeError:
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is flushed into it
-            raise SystemExit(128 + 13) from None
+            if isinstance(error, BrokenPipeError):
+                raise SystemExit(128 + 13) from None
+            raise UserError(
+                f"cannot be written: {error.strerror}", where="standard output", fix="make room, or name a file: --out"
+            ) from error
 
 
 def counting(update: Update) -> Callable[[int], None]:
