@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from minibert.corpus.masking import example_keys, mask_tokens
+from minibert.corpus.orphans import end_with_parent
 from minibert.corpus.pairs import COLUMNS, plan_documents
 from minibert.corpus.store import TokenStore
 from minibert.model.attention import RealTokens
@@ -276,6 +277,7 @@ def load_steps(
     loader = DataLoader(
         collator, sampler=_Sampler(places), batch_size=None, num_workers=num_workers, pin_memory=pin_memory,
         multiprocessing_context="forkserver" if num_workers else None, persistent_workers=False,
+        worker_init_fn=end_with_parent,
     )  # fmt: skip
     batches = iter(loader)
     while True:

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from minibert.atomic import write_whole
+from minibert.atomic import clear_leftovers, write_whole
+from minibert.corpus.orphans import end_with_parent
 from minibert.corpus.pairs import Layout
 from minibert.corpus.read import read_pieces
 from minibert.corpus.tokenize import TokenisedDocuments, tokenise, whole_documents
@@ -178,6 +179,8 @@ def open_store(
     alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
     parts = _tokenised(groups, tokenizer, language=language, words=words, workers=1 if alone else workers)
 
+    clear_leftovers(folder, "*")  # of other texts too
+
     def fill(partial: Path) -> None:
         partial.mkdir()
         _write(partial, parts, tokenizer, words=words, files=files, progress=progress)
@@ -220,6 +223,7 @@ class _Worker:
     @classmethod
     def start(cls, work: Callable[..., TokenisedDocuments]) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool is the parallelism
+        end_with_parent()
         cls.work = work
 
     @classmethod

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from minibert.atomic import machine
 from minibert.corpus import store as module
 from minibert.corpus.read import fingerprint
 from minibert.corpus.store import open_store
@@ -112,11 +113,14 @@ def test_killed_build_is_not_taken_for_a_store(two_documents, tmp_path):
     store, _ = build(two_documents, tmp_path / "stores")
     gone = subprocess.Popen(["true"])
     gone.wait()
-    half = store.folder.rename(store.folder.with_name(f"{store.folder.name}.partial-{gone.pid}"))
+    half = store.folder.rename(store.folder.with_name(f"{store.folder.name}.partial-{machine()}-{gone.pid}"))
     (half / "store.json").unlink()
+    of_another_text = half.with_name(f"other.partial-{machine()}-{gone.pid}")
+    of_another_text.mkdir()
     again, there = build(two_documents, tmp_path / "stores")
     assert not there
     assert not half.exists()  # what a killed process has left is cleared away
+    assert not of_another_text.exists()
     assert words(again, 1) == ["g", "."]
 
 
