@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 
 from minibert.atomic import write_json
 from minibert.checkpoint.folder import save_checkpoint
@@ -18,8 +19,9 @@ from minibert.console import Console, counting
 from minibert.corpus.batches import Cursor
 from minibert.corpus.cache import cache_folder
 from minibert.corpus.pairs import split_documents
+from minibert.corpus.prepared import is_store_folder, open_prepared
 from minibert.corpus.read import fingerprint
-from minibert.corpus.store import TokenStore, open_store, whole_store
+from minibert.corpus.store import TokenStore, open_store, whole_store, worker_count
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
 from minibert.errors import UserError
@@ -28,7 +30,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
 from minibert.training.compiling import check_compiler, compile_model
 from minibert.training.data import PretrainingData
-from minibert.training.devices import Stop, make_accelerator, worker_count
+from minibert.training.devices import Stop, make_accelerator
 from minibert.training.memory import check_memory, explaining_lack
 from minibert.training.optim import build_optimizers
 from minibert.training.record import Record
@@ -59,10 +61,11 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train a BERT on the text of these files; the run folder `out` then holds it, and what there is to know of it.
 
-    Args: files: or a function that finds them, called where they are needed. corpus: how the user named them, for
-        settings.json. tokenizer_from: a vocab.txt or a folder with a tokenizer, instead of training one. start_from: a
-        checkpoint to go on from, with its tokenizer. resume: continue the unfinished run in `out` exactly. dry_run:
-        stop after the data summary. cache: where token stores and vocabularies are kept.
+    Args: files: or a function that finds them, called where they are needed; or the folder of a prepared store alone.
+        corpus: how the user named them, for settings.json. tokenizer_from: a vocab.txt or a folder with a tokenizer,
+        instead of training one. start_from: a checkpoint to go on from, with its tokenizer. resume: continue the
+        unfinished run in `out` exactly. dry_run: stop after the data summary. cache: where token stores and
+        vocabularies are kept.
     Returns: the content of metrics.json (of data.json after a dry run).
     Raises: UserError for everything that a user can mend. SystemExit(128 + signal) after SIGTERM or Ctrl-C, saved.
     """
@@ -102,9 +105,10 @@ def _pretrain(  # noqa: C901 - one story, told in order
         tokenizer, store = prepare_data(
             files, config, accelerator, source or tokenizer_from, cache, console, saved_store=place["store"]
         )
-    place["store"] = store.folder.name
+    check_same_store(accelerator, store)
+    place["store"] = store.name
     unknown_rate = store.facts["unknown_tokens"] / store.facts["tokens"]
-    if source or tokenizer_from:  # a vocabulary that was trained on this text has said what it lost
+    if source or tokenizer_from or store.shards:  # a vocabulary that was trained on this text has said what it lost
         refuse_unknown(unknown_rate, ", ".join(corpus) or "CORPUS")
     train, held_out = split_documents(store.hashes, config.eval_share)
     data = PretrainingData(store, tokenizer, config, train, held_out)
@@ -246,6 +250,8 @@ def prepare_data(
     if saved_store and source is not None and (store := whole_store(folder / "stores" / saved_store)) is not None:
         return BertTokenizer.from_pretrained(source), store
     files = files() if callable(files) else files
+    if is_store_folder(files[0]):
+        return prepared_data(files[0], config, source, console, saved_store=saved_store)
     size = sum(file.stat().st_size for file in files)
     corpus: str = fingerprint(files)
     if source is not None:
@@ -280,9 +286,46 @@ def prepare_data(
     took = time.monotonic() - began
     how = "made before" if there else f"{size / 1e6:.1f} MB read in {took:.1f} s"
     console.say(f"token store: {store.folder} ({how})")
-    if saved_store and store.folder.name != saved_store:
+    check_saved_store(store, saved_store)
+    return tokenizer, store
+
+
+def prepared_data(
+    folder: Path, config: PretrainConfig, source: Path | None, console: Console, *, saved_store: str
+) -> tuple[BertTokenizer, TokenStore]:
+    """As prepare_data, of a store that `minibert prepare` has made: no text is read."""
+    tokenizer, store, made_of = open_prepared(folder)
+    if source is not None:
+        own = BertTokenizer.from_pretrained(source)
+        if own.fingerprint != tokenizer.fingerprint:
+            raise UserError(
+                f"its tokens were made with another tokenizer than that of {source}", where=str(folder),
+                fix=f"prepare the text with --tokenizer {source}",
+            )  # fmt: skip
+        tokenizer = own
+    if config.mask_unit == "word" and not made_of["words"]:
+        raise UserError(
+            "it does not say where words begin, which --mask-unit word needs", where=str(folder),
+            fix="prepare the text with --mask-unit word, or train with --mask-unit token",
+        )  # fmt: skip
+    console.say(f"token store: {folder} (prepared before, shards: {len(store.shards):,})")
+    check_saved_store(store, saved_store)
+    return tokenizer, store
+
+
+def check_saved_store(store: TokenStore, saved_store: str) -> None:
+    """Refuse to go on with a run on other text than it has begun with."""
+    if saved_store and store.name != saved_store:
         raise UserError(
             "the text is not the one that this run was started with", where="CORPUS",
             fix="bring the old text back, or start anew with another --out",
         )  # fmt: skip
-    return tokenizer, store
+
+
+def check_same_store(accelerator: Accelerator, store: TokenStore) -> None:
+    """Each machine opens the store for itself: refuse to train where they have found different text."""
+    if accelerator.num_processes > 1 and len(set(gather_object([store.name]))) > 1:
+        raise UserError(
+            "the processes of this run have found different text", where="CORPUS",
+            fix="let all machines read the same files",
+        )  # fmt: skip

@@ -19,6 +19,7 @@ from minibert.cli.fill_mask import fill_mask
 from minibert.cli.finetune import finetune
 from minibert.cli.lists import recipes, tasks
 from minibert.cli.predict import evaluate, predict
+from minibert.cli.prepare import prepare
 from minibert.cli.pretrain import pretrain
 from minibert.cli.vocab import vocab
 from minibert.errors import UserError
@@ -92,5 +93,7 @@ def commands() -> None:
     """From raw text to a BERT, and from a BERT to an answer."""
 
 
-for command in (pretrain, finetune, predict, evaluate, vocab, fill_mask, embed, convert, export, tasks, recipes):
+for command in (
+    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, embed, convert, export, tasks, recipes,
+):  # fmt: skip
     commands.add_command(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import Field
 from typing import Any, Literal, get_args, get_origin
 
@@ -13,15 +13,20 @@ from minibert.config import default_of, kinds, known_fields, load_recipe
 DEFAULT_RECIPE = "quick"
 
 
-def setting_options(config: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One option for each field of a settings class; one that is not given is None.
+def setting_options(
+    config: type[Any], *, only: Collection[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One option for each field of a settings class, or for those of `only`; one that is not given is None.
 
-    The help names what holds where nothing is said: the default recipe's value, or the field's own default.
+    The help names what holds where nothing is said: the default recipe's value, or the field's own default; no recipe
+    stands behind some fields alone.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        _, quick = load_recipe(DEFAULT_RECIPE, "pretrain")
+        quick = {} if only else load_recipe(DEFAULT_RECIPE, "pretrain")[1]
         for name, item in reversed(known_fields(config).items()):
+            if only and name not in only:
+                continue
             default = f"{DEFAULT_RECIPE}: {quick[name]}" if name in quick else default_of(item)
             flags, how = setting_option(name, item, kinds(config)[name][0], default)
             command = click.option(*flags, **how)(command)

@@ -8,17 +8,48 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from minibert.atomic import TMPDIR, temporary_folder, written
 from minibert.errors import UserError
 
+if TYPE_CHECKING:
+    from minibert.console import Console
+    from minibert.corpus.sources import RemoteStore, Source
 
-def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
-    """The files that are meant; standard input becomes a file, for it is read more than once."""
-    from minibert.corpus.read import STDIN, find_files, spool_stdin
+
+def full_name(name: str) -> str:
+    """A place as it may be kept and used from anywhere: a path made absolute; standard input and URLs as they are."""
+    if name == "-" or is_elsewhere(name):
+        return name
+    return str(Path(name.removeprefix("file://")).absolute())
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether a name is a URL such as s3://bucket/text, which fsspec opens."""
+    if "://" not in name:
+        return False
+    from minibert.remote import is_remote
+
+    return is_remote(name)
+
+
+def on_disk(name: str, cache: Path | None, console: Console) -> Path:
+    """A file or a small folder (a tokenizer, a checkpoint), fetched if it is at another place."""
+    if not is_elsewhere(name):
+        return Path(full_name(name))
+    from minibert.corpus.cache import cache_folder
+    from minibert.remote import fetched_top
+
+    return fetched_top(name, cache_folder(cache), console)
+
+
+def corpus_sources(corpus: tuple[str, ...], spool: Path) -> list[Source] | RemoteStore | Path:
+    """What the names of a corpus stand for; standard input becomes a file, for it is read more than once."""
+    from minibert.corpus.read import STDIN, spool_stdin
+    from minibert.corpus.sources import find_sources
 
     if STDIN in corpus:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -28,11 +59,26 @@ def corpus_files(corpus: tuple[str, ...], spool: Path) -> list[Path]:
         if len(corpus) > 1:
             raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
         return [spool_stdin(stdin(), spool)]
-    files = find_files(corpus)
-    for file in files:
-        if file.suffix.lower() in (".csv", ".tsv", ".json", ".html", ".xml"):
-            click.echo(f"warning: {file}: read as plain text, line by line, {file.suffix} or not", err=True)
-    return files
+    sources = find_sources(corpus)
+    for file in sources if isinstance(sources, list) else []:
+        name = file if isinstance(file, Path) else file.url
+        suffix = Path(file.name).suffix.lower()
+        if suffix in (".csv", ".tsv", ".json", ".html", ".xml"):
+            click.echo(f"warning: {name}: read as plain text, line by line, {suffix} or not", err=True)
+    return sources
+
+
+def corpus_files(
+    corpus: tuple[str, ...], spool: Path, console: Console, *, cache: Path | None = None, store: bool = False
+) -> list[Path]:
+    """The files of text that are meant, on this machine. store: one prepared store may be meant instead: its folder."""
+    from minibert.corpus.cache import cache_folder
+    from minibert.corpus.sources import on_this_machine
+
+    sources = corpus_sources(corpus, spool)
+    if not isinstance(sources, list) and not store:
+        raise UserError("is a prepared store; text is needed", where=corpus[0], fix="name files of text")
+    return on_this_machine(sources, cache_folder(cache), console)
 
 
 @contextmanager

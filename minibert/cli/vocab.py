@@ -69,10 +69,10 @@ def vocab(
             raise UserError(f"is {value}", where=name, fix="give 1 or more")
     refuse_full(out)
     with temporary_folder() as spool:
-        files = corpus_files(corpus, spool)
         from minibert.console import Console
 
         console = Console(quiet=quiet)
+        files = corpus_files(corpus, spool, console)
         if extend is not None:
             from minibert.extend import extend_checkpoint
 

@@ -8,13 +8,14 @@ tokens. In JSONL and parquet a record is a document. Source: google-research/ber
 import difflib
 import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, BinaryIO
 
 from minibert.atomic import TMPDIR, temporary_place, written
@@ -24,6 +25,7 @@ from minibert.errors import UserError
 
 STDIN = "-"
 FORMATS = (".txt", ".jsonl", ".parquet")
+SHARD = re.compile(r"shard-(\d{5})-of-(\d{5})")  # a folder that `minibert prepare` makes: no text, whatever lies in it
 
 _PARQUET_ROWS = 1024  # read at a time
 
@@ -43,7 +45,7 @@ def find_files(patterns: Sequence[str]) -> list[Path]:
             files = _files_of(Path(pattern))
             if not files:
                 raise UserError(
-                    _nothing_in(Path(pattern)), pattern, f"known are {_known_suffixes()}; name other files one by one"
+                    _nothing_in(Path(pattern)), pattern, f"known are {known_suffixes()}; name other files one by one"
                 )
         else:
             matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
@@ -68,12 +70,22 @@ def _files_of(path: Path) -> list[Path]:
 
     files = []
     for folder, subfolders, names in os.walk(path, onerror=refuse):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        files += [Path(folder, name) for name in names if not name.startswith(".") and _format(Path(name))]
+        subfolders[:] = [name for name in subfolders if is_of_text(name)]
+        files += [Path(folder, name) for name in names if is_of_text(name) and _format(Path(name))]
     return sorted(file for file in files if file.is_file())
 
 
-def _format(path: Path) -> str | None:
+def is_of_text(name: str) -> bool:
+    """Whether a file or folder of this name, inside a folder, is read: not what is hidden, nor a prepared store."""
+    return not name.startswith(".") and SHARD.fullmatch(name) is None
+
+
+def is_known(path: PurePath) -> bool:
+    """Whether the ending of a name is that of a file of text."""
+    return _format(path) is not None
+
+
+def _format(path: PurePath) -> str | None:
     """`.txt`, `.jsonl` or `.parquet`, whatever the compression; None if the suffix is another."""
     name = path.name.lower()
     for compression in COMPRESSIONS:
@@ -81,7 +93,8 @@ def _format(path: Path) -> str | None:
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
-def _known_suffixes() -> str:
+def known_suffixes() -> str:
+    """The endings of files of text, in words."""
     return f"{' '.join(FORMATS)}, each also with {' '.join(COMPRESSIONS)}"
 
 

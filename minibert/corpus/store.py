@@ -11,7 +11,7 @@ import json
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cached_property, partial
@@ -35,35 +35,38 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 FORMAT = 3  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
+NOT_WHOLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged store raises; pyarrow's are the first two
 AHEAD = 16  # groups that this process does by itself while the workers start
 ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text; words: a quarter of it
+COUNTS = (
+    "documents", "sentences", "tokens", "unknown_tokens", "characters", "empty_documents", "empty_lines",
+    "one_sentence_documents", "bytes",
+)  # fmt: skip
 
 
 class TokenStore:
     """A corpus of token ids on disk, seen as flat arrays. Opening one costs no memory for the tokens.
 
-    Attributes: facts: what was counted while it was built (documents, sentences, tokens, unknown_tokens ...).
-    Raises: OSError, ValueError, KeyError or TypeError for a folder that is not a whole store; see whole_store.
+    Args: folder: the store. shards: folders in it that hold the store's parts, in their order; none: it is whole.
+    Attributes: name: stands for the content. facts: what was counted while it was built (documents, sentences, tokens,
+        unknown_tokens ...), of all shards together.
+    Raises: one of NOT_WHOLE for a folder that is not a whole store; see whole_store.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shards: Sequence[str] = (), name: str = "") -> None:
         import pyarrow as pa  # maps the file as `datasets` does, whose import takes half a second more
 
-        self.folder = folder
-        self.facts: dict[str, Any] = json.loads((folder / "store.json").read_text("utf-8"))
-        path = folder / "tokens.arrow"
-        if path.stat().st_size != self.facts["bytes"]:
-            raise ValueError(f"{path} has {path.stat().st_size} bytes instead of {self.facts['bytes']}")
-        self._table = table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
-        self._ids = [_values(chunk) for chunk in table.column("ids").chunks]
+        self.folder, self.shards, self.name = folder, tuple(shards), name or folder.name
+        parts = [_open_part(folder / shard) for shard in shards] or [_open_part(folder)]
+        self.facts: dict[str, Any] = {key: sum(facts[key] for _, _, facts in parts) for key in COUNTS}
+        self._table = table = pa.concat_tables([table for table, _, _ in parts])
+        self._ids = [values for _, ids, _ in parts for values in ids]
         self._starts = (
             [_values(chunk) for chunk in table.column("starts_word").chunks]
             if "starts_word" in table.column_names
             else None
         )
         self._first = list(accumulate(map(len, self._ids), initial=0))
-        if self._first[-1] != self.facts["tokens"] or len(table) != self.facts["documents"]:
-            raise ValueError(f"{path} does not hold what store.json says")
 
     @cached_property
     def layout(self) -> Layout:
@@ -82,10 +85,10 @@ class TokenStore:
         return np.asarray(self._table.column("hash").to_numpy(), dtype=np.uint64)
 
     def __getstate__(self) -> dict[str, Any]:  # a loader's worker opens the file itself instead of receiving a copy
-        return {"folder": self.folder}
+        return {"folder": self.folder, "shards": self.shards, "name": self.name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["folder"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     def __len__(self) -> int:
         return int(self.facts["documents"])
@@ -127,6 +130,27 @@ class TokenStore:
         return counts
 
 
+def read_facts(folder: Path) -> dict[str, Any]:
+    """store.json of a store's folder. Raises: OSError, ValueError or TypeError where there is none."""
+    facts: dict[str, Any] = dict(json.loads((folder / "store.json").read_text("utf-8")))
+    return facts
+
+
+def _open_part(folder: Path) -> tuple[Any, list[np.ndarray], dict[str, Any]]:
+    """One folder: its memory-mapped table, the token ids in that, its facts."""
+    import pyarrow as pa
+
+    facts = read_facts(folder)
+    path = folder / "tokens.arrow"
+    if path.stat().st_size != facts["bytes"]:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes instead of {facts['bytes']}")
+    table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    ids = [_values(chunk) for chunk in table.column("ids").chunks]
+    if sum(map(len, ids)) != facts["tokens"] or len(table) != facts["documents"]:
+        raise ValueError(f"{path} does not hold what store.json says")
+    return table, ids, facts
+
+
 def _values(chunk: Any) -> np.ndarray:
     """The flat values of a list column's chunk as an array over the memory-mapped file."""
     offsets = chunk.offsets
@@ -139,14 +163,19 @@ def whole_store(folder: Path) -> TokenStore | None:
     """The store in this folder; None where there is none, or a damaged one."""
     try:
         return TokenStore(folder)
-    except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are ValueErrors and OSErrors
+    except NOT_WHOLE:
         return None
+
+
+def libraries(*, words: bool) -> list[str]:
+    """Versions of what decides where sentences and words begin."""
+    return [version("sentencex"), version("rjieba") if words and find_spec("rjieba") else ""]
 
 
 def store_key(corpus: str, tokenizer: BertTokenizer, **settings: object) -> str:
     """The name of the store of this corpus (its fingerprint) under this tokenizer and these settings."""
-    libraries = [version("sentencex"), version("rjieba") if settings.get("words") and find_spec("rjieba") else ""]
-    whole = json.dumps([FORMAT, libraries, corpus, tokenizer.fingerprint, settings], sort_keys=True)
+    versions = libraries(words=bool(settings.get("words")))
+    whole = json.dumps([FORMAT, versions, corpus, tokenizer.fingerprint, settings], sort_keys=True)
     return blake2b(whole.encode(), digest_size=12).hexdigest()
 
 
@@ -174,6 +203,27 @@ def open_store(
     target = folder / key
     if (store := whole_store(target)) is not None:
         return store, True
+    try:
+        build_store(
+            target, files, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
+            workers=workers, progress=progress,
+        )  # fmt: skip
+    except UserError as error:
+        if error.where == str(target.absolute()):
+            raise UserError(error.problem, where=error.where, fix="--cache DIR names another place") from error
+        raise
+    return TokenStore(target), False
+
+
+def build_store(
+    target: Path, files: Sequence[Path], tokenizer: BertTokenizer, *, encoding: str, text_field: str, language: str,
+    words: bool, workers: int, progress: Callable[[int], None] | None = None, shard: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Tokenise files into a store, whole or not at all.
+
+    Args: as open_store. shard: what store.json says of the store's place among others. One of several may hold no text,
+        and has the tokenizer in it.
+    """
     total = sum(file.stat().st_size for file in files)
     groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
     alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
@@ -183,15 +233,24 @@ def open_store(
 
     def fill(partial: Path) -> None:
         partial.mkdir()
-        _write(partial, parts, tokenizer, words=words, files=files, progress=progress)
+        facts = _write(partial, parts, tokenizer, words=words, progress=progress)
+        if not facts["tokens"] and (shard is None or shard["of"] == 1):
+            names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
+            raise UserError("no text: the files hold no character that a token could be made of", where=names)
+        if shard is not None:
+            tokenizer.save_pretrained(partial)
+            facts["shard"] = dict(shard)
+        (partial / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")
 
-    try:
-        write_whole(target, fill)
-    except UserError as error:
-        if error.where == str(target.absolute()):
-            raise UserError(error.problem, where=error.where, fix="--cache DIR names another place") from error
-        raise
-    return TokenStore(target), False
+    write_whole(target, fill)
+
+
+def worker_count(workers: int) -> int:
+    """--workers, or one process a core."""
+    if workers:
+        return workers
+    # a job is often given fewer cores than the machine has
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Group = tuple[list[list[str]], bool]  # documents, and whether the last of them goes on in the next group
@@ -274,9 +333,9 @@ def _write(
     tokenizer: BertTokenizer,
     *,
     words: bool,
-    files: Sequence[Path],
     progress: Callable[[int], None] | None,
-) -> None:
+) -> dict[str, Any]:
+    """Write tokens.arrow; returns what was counted."""
     import pyarrow as pa
     from datasets import Features, List, Value
     from datasets.arrow_writer import ArrowWriter
@@ -286,10 +345,7 @@ def _write(
     if words:
         columns["starts_word"] = List(Value("uint8"))
     features = Features(columns)
-    facts = dict.fromkeys(
-        ("documents", "sentences", "tokens", "unknown_tokens", "characters", "empty_documents", "empty_lines"), 0
-    )
-    facts["one_sentence_documents"] = 0
+    facts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
     with ArrowWriter(features=features, path=str(folder / "tokens.arrow")) as writer:
         for part in whole_documents(parts):
             counts = part.document_sentences[part.document_sentences > 0]
@@ -316,12 +372,11 @@ def _write(
             facts["tokens"] += len(ids)
             facts["unknown_tokens"] += int((ids == tokenizer.unk_token_id).sum())
             facts["one_sentence_documents"] += int((counts == 1).sum())
-        if not facts["tokens"]:
-            names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
-            raise UserError("no text: the files hold no character that a token could be made of", where=names)
+        if not facts["tokens"]:  # a writer that has seen nothing makes no file
+            writer.write_table(features.arrow_schema.empty_table())
         writer.finalize()
     facts["bytes"] = (folder / "tokens.arrow").stat().st_size
-    (folder / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")
+    return facts
 
 
 def _hashes(ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:

@@ -14,10 +14,10 @@ from torch import nn
 
 from minibert.config import PretrainConfig
 from minibert.corpus.batches import Batch, Collator, Cursor, ExampleStream, load_steps
-from minibert.corpus.store import TokenStore
+from minibert.corpus.store import TokenStore, worker_count
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining
-from minibert.training.devices import leaves_padding_out, worker_count
+from minibert.training.devices import leaves_padding_out
 from minibert.training.loop import Schedule, Step, train_steps
 from minibert.training.optim import Optimizers
 

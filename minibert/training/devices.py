@@ -72,14 +72,6 @@ def answering_precision(precision: str, device: torch.device) -> str:
     return precision
 
 
-def worker_count(workers: int) -> int:
-    """--workers, or one process a core."""
-    if workers:
-        return workers
-    # a job is often given fewer cores than the machine has
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def check_tracker(tracker: str) -> None:
     """Refuse a tracker whose package is not there: accelerate would pass over it without a word."""
     if tracker != "none" and find_spec(tracker) is None:
