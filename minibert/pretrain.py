@@ -103,7 +103,14 @@ def _pretrain(  # noqa: C901 - one story, told in order
     # the data: one process reads the text, the others find what it left
     with accelerator.local_main_process_first():
         tokenizer, store = prepare_data(
-            files, config, accelerator, source or tokenizer_from, cache, console, saved_store=place["store"]
+            files,
+            config,
+            accelerator,
+            source or tokenizer_from,
+            cache,
+            console,
+            saved_store=place["store"],
+            where=corpus[0] if corpus else "",
         )
     check_same_store(accelerator, store)
     place["store"] = store.name
@@ -240,18 +247,19 @@ def find_checkpoint(out: Path, console: Console) -> Path | None:
 
 def prepare_data(
     files: Sequence[Path] | Callable[[], Sequence[Path]], config: PretrainConfig, accelerator: Accelerator,
-    source: Path | None, cache: Path | None, console: Console, *, saved_store: str,
+    source: Path | None, cache: Path | None, console: Console, *, saved_store: str, where: str = "",
 ) -> tuple[BertTokenizer, TokenStore]:  # fmt: skip
     """The tokenizer (loaded, or trained on the text) and the token store, either from the cache where it is there.
 
-    saved_store: the name of the store that a resumed run has trained on; another text is refused.
+    saved_store: the name of the store that a resumed run has trained on; another text is refused. where: how the user
+    named a prepared store.
     """
     folder = cache_folder(cache)
     if saved_store and source is not None and (store := whole_store(folder / "stores" / saved_store)) is not None:
         return BertTokenizer.from_pretrained(source), store
     files = files() if callable(files) else files
     if is_store_folder(files[0]):
-        return prepared_data(files[0], config, source, console, saved_store=saved_store)
+        return prepared_data(files[0], config, source, console, saved_store=saved_store, where=where or str(files[0]))
     size = sum(file.stat().st_size for file in files)
     corpus: str = fingerprint(files)
     if source is not None:
@@ -291,24 +299,24 @@ def prepare_data(
 
 
 def prepared_data(
-    folder: Path, config: PretrainConfig, source: Path | None, console: Console, *, saved_store: str
+    folder: Path, config: PretrainConfig, source: Path | None, console: Console, *, saved_store: str, where: str
 ) -> tuple[BertTokenizer, TokenStore]:
     """As prepare_data, of a store that `minibert prepare` has made: no text is read."""
-    tokenizer, store, made_of = open_prepared(folder)
+    tokenizer, store, made_of = open_prepared(folder, where)
     if source is not None:
         own = BertTokenizer.from_pretrained(source)
         if own.fingerprint != tokenizer.fingerprint:
             raise UserError(
-                f"its tokens were made with another tokenizer than that of {source}", where=str(folder),
+                f"its tokens were made with another tokenizer than that of {source}", where=where,
                 fix=f"prepare the text with --tokenizer {source}",
             )  # fmt: skip
         tokenizer = own
     if config.mask_unit == "word" and not made_of["words"]:
         raise UserError(
-            "it does not say where words begin, which --mask-unit word needs", where=str(folder),
+            "it does not say where words begin, which --mask-unit word needs", where=where,
             fix="prepare the text with --mask-unit word, or train with --mask-unit token",
         )  # fmt: skip
-    console.say(f"token store: {folder} (prepared before, shards: {len(store.shards):,})")
+    console.say(f"token store: {where} (prepared before, shards: {len(store.shards):,})")
     check_saved_store(store, saved_store)
     return tokenizer, store
 

@@ -67,6 +67,8 @@ def find(pattern: str, *, missing_ok: bool = False) -> dict[str, dict[str, Remot
         filesystem.invalidate_cache()
         if glob.has_magic(path):
             found = filesystem.glob(path, detail=True)
+            if "/." not in path:  # as on this machine, where * stands for no name that begins with a dot
+                found = {at: about for at, about in found.items() if "/." not in at}
         else:
             try:
                 found = {path: filesystem.info(path)}

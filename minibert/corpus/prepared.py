@@ -16,10 +16,10 @@ from minibert.tokenization.tokenizer import BertTokenizer
 
 OWN = ("shard", "text")  # what each shard of a store has for itself; the rest is the same in all
 IN_WORDS = {
-    "format": "by another version of minibert", "libraries": "with other versions of sentencex or rjieba",
-    "tokenizer": "with another tokenizer", "corpus": "of another list of files", "encoding": "with another --encoding",
+    "format": "by another version of minibert", "tokenizer": "with another tokenizer",
+    "corpus": "of another list of files", "encoding": "with another --encoding",
     "text_field": "with another --text-field", "language": "with another --language",
-    "words": "with another --mask-unit",
+    "words": "with another --mask-unit", "libraries": "with other versions of sentencex or rjieba",
 }  # fmt: skip
 
 
@@ -56,6 +56,17 @@ def check_complete(names: Iterable[str], where: str) -> list[str]:
     return [shard_name(shard, of) for shard in range(1, of + 1)]
 
 
+def check_sent(files: Iterable[str], where: str) -> None:
+    """check_complete of a store at another place, where files came one by one, store.json of each shard as the last."""
+    files = set(files)
+    shards = check_complete({name.split("/")[0] for name in files}, where)
+    for number, shard in enumerate(shards, 1):
+        if not {f"{shard}/store.json", f"{shard}/tokens.arrow"} <= files:
+            raise UserError(
+                f"shard {number} of {len(shards)} is not complete", where, again(number, len(shards), where)
+            )
+
+
 def again(shard: int, of: int, where: str) -> str:
     """The command that makes a shard."""
     return f"minibert prepare CORPUS... --tokenizer TOKENIZER --out {where}" + (f" --shard {shard}/{of}" * (of > 1))
@@ -83,44 +94,46 @@ def check_belongs(mine: Mapping[str, Any], other: Mapping[str, Any], where: str)
             )  # fmt: skip
 
 
-def open_prepared(folder: Path) -> tuple[BertTokenizer, TokenStore, dict[str, Any]]:
+def open_prepared(folder: Path, where: str = "") -> tuple[BertTokenizer, TokenStore, dict[str, Any]]:
     """The tokenizer and the tokens of a prepared store, and what is noted of all its shards.
 
+    Args: where: the place that the folder is a copy of, for messages.
     Raises: UserError for shards that are missing, damaged, or do not belong together.
     """
-    shards = check_complete((path.name for path in folder.iterdir()), str(folder))
+    where = where or str(folder)
+    shards = check_complete((path.name for path in folder.iterdir()), where)
     notes: list[dict[str, Any]] = []
     for number, name in enumerate(shards, 1):
-        with _damage_named(folder, name, number, len(shards)):
+        with _damage_named(where, name, number, len(shards)):
             notes.append(dict(read_facts(folder / name)["shard"]))
         if notes[-1].get("format") != FORMAT:
-            raise UserError("was prepared by another version of minibert", str(folder / name), "prepare it anew")
-        check_belongs(notes[0], notes[-1], str(folder))
+            raise UserError("was prepared by another version of minibert", f"{where}/{name}", "prepare it anew")
+        check_belongs(notes[0], notes[-1], where)
     tokenizer = BertTokenizer.from_pretrained(folder / shards[0])
     if tokenizer.fingerprint != notes[0]["tokenizer"]:
         raise UserError(
-            "its tokenizer is not the one that its tokens were made with", str(folder / shards[0]),
-            f"delete it, then {again(1, len(shards), str(folder))}",
+            "its tokenizer is not the one that its tokens were made with", f"{where}/{shards[0]}",
+            f"delete it, then {again(1, len(shards), where)}",
         )  # fmt: skip
     digest = blake2b(json.dumps(notes, sort_keys=True).encode(), digest_size=12).hexdigest()
     try:
         store = TokenStore(folder, shards, f"prepared-{digest}")
     except NOT_WHOLE:
         for number, name in enumerate(shards, 1):
-            with _damage_named(folder, name, number, len(shards)):
+            with _damage_named(where, name, number, len(shards)):
                 TokenStore(folder, [name])
         raise
     if not store.facts["tokens"]:
-        raise UserError("no text: the files that it was made of hold no character of a token", str(folder))
+        raise UserError("no text: the files that it was made of hold no character of a token", where)
     return tokenizer, store, {key: value for key, value in notes[0].items() if key not in OWN}
 
 
 @contextmanager
-def _damage_named(folder: Path, name: str, shard: int, of: int) -> Iterator[None]:
+def _damage_named(where: str, name: str, shard: int, of: int) -> Iterator[None]:
     try:
         yield
     except NOT_WHOLE as error:
         raise UserError(
-            f"shard {shard} of {of} is damaged: {type(error).__name__}: {error}", str(folder / name),
-            f"delete it, then {again(shard, of, str(folder))}",
+            f"shard {shard} of {of} is damaged: {type(error).__name__}: {error}", f"{where}/{name}",
+            f"delete it, then {again(shard, of, where)}",
         ) from error  # fmt: skip

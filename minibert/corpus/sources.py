@@ -12,7 +12,7 @@ from itertools import accumulate, takewhile
 from pathlib import Path, PurePosixPath
 
 from minibert.console import Console
-from minibert.corpus.prepared import check_complete, is_store, is_store_folder
+from minibert.corpus.prepared import check_complete, check_sent, is_store, is_store_folder
 from minibert.corpus.read import find_files, is_known, is_of_text, known_suffixes
 from minibert.errors import UserError
 from minibert.remote import RemoteFile, fetched, fetched_folder, find, is_remote
@@ -55,7 +55,7 @@ def find_sources(patterns: Sequence[str]) -> list[Source] | RemoteStore | Path:
             if isinstance(store, Path):
                 check_complete((path.name for path in store.iterdir()), where)
             else:
-                check_complete({name.split("/")[0] for name in store.files}, where)
+                check_sent(store.files, where)
             return store
         for file in files:
             found.setdefault(os.path.realpath(file) if isinstance(file, Path) else file.url, file)
