@@ -28,7 +28,7 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def s3_server():
-    """moto's server in a process of its own; yields its address."""
+    """moto's server in a process of its own; yields its address. s3:// is this server in all tests here."""
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE, text=True
     )
@@ -39,7 +39,9 @@ def s3_server():
         pytest.fail("moto's server did not start")
     reader = threading.Thread(target=process.stderr.read, daemon=True)  # so that its log never fills the pipe
     reader.start()
-    yield match[0]
+    with pytest.MonkeyPatch.context() as patch, talking_to(match[0], patch) as filesystem:
+        patch.setattr(type(filesystem), "retries", 2)
+        yield match[0]
     process.terminate()
     process.wait(10)
     reader.join(10)
@@ -47,13 +49,14 @@ def s3_server():
 
 
 @pytest.fixture
-def s3(s3_server, monkeypatch):
-    """The s3:// file system of an empty bucket named texts."""
-    with talking_to(s3_server, monkeypatch) as filesystem:
-        if filesystem.exists("texts"):
-            filesystem.rm("texts", recursive=True)
-        filesystem.mkdir("texts")
-        yield filesystem
+def s3(s3_server):
+    """The s3:// file system with an empty bucket named texts."""
+    filesystem = fsspec.filesystem("s3")
+    filesystem.invalidate_cache()
+    if filesystem.exists("texts"):
+        filesystem.rm("texts", recursive=True)
+    filesystem.mkdir("texts")
+    return filesystem
 
 
 @contextmanager
@@ -67,7 +70,6 @@ def talking_to(address, monkeypatch):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     kind = fsspec.get_filesystem_class("s3")
-    monkeypatch.setattr(kind, "retries", 2)
     kind.clear_instance_cache()
     yield fsspec.filesystem("s3")
     kind.clear_instance_cache()
@@ -226,7 +228,7 @@ def test_s3_connection_that_breaks_is_taken_up_again_or_told(s3, s3_server, tmp_
 
 @contextmanager
 def cutting(port, *, after, times):
-    """A way to the server on `port` that closes a connection after so many bytes, and does so many times: an address."""
+    """A way to the server on `port` that closes a connection after so many bytes, so many times: an address."""
     listener = socket.create_server(("127.0.0.1", 0))
     left = [times]
 
