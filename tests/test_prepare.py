@@ -60,8 +60,8 @@ def test_a_run_on_shards_is_the_run_on_the_text_to_the_last_bit(place, unit):
     assert train([place / "store"], place / "shards", config=changes) == whole
     for name in ("model.safetensors", "vocab.txt", "tokenizer_config.json", "data.json", "metrics.json"):
         assert (place / "shards" / name).read_bytes() == (place / "whole" / name).read_bytes(), name
-    last = json.loads((place / "whole/log.jsonl").read_text().splitlines()[-2])
-    assert last["epoch"] >= 1
+    lines = map(json.loads, (place / "whole/log.jsonl").read_text().splitlines())
+    assert max(line.get("epoch", 0) for line in lines) >= 1
 
 
 def test_resume_goes_on_with_the_store_and_refuses_another(place, monkeypatch):
