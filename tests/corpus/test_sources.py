@@ -83,7 +83,8 @@ def test_a_prepared_store_is_a_corpus_alone_and_no_text(tmp_path, memory):
         name = f"shard-{shard:05d}-of-00002"
         (tmp_path / "mine/store" / name).mkdir(parents=True)
         (tmp_path / "mine/store" / name / "vocab.txt").write_text("[PAD]\n")
-        memory.pipe_file(f"/store/{name}/store.json", b"{}")
+        for file in ("store.json", "tokens.arrow"):
+            memory.pipe_file(f"/store/{name}/{file}", b"{}")
     (tmp_path / "mine/a.txt").write_text("text")
     assert find_sources([str(tmp_path / "mine/store")]) == tmp_path / "mine/store"
     assert isinstance(find_sources(["memory://store"]), RemoteStore)
@@ -91,6 +92,9 @@ def test_a_prepared_store_is_a_corpus_alone_and_no_text(tmp_path, memory):
     for names in (["mine/store", "mine/a.txt"], ["mine/a.txt", "mine/store"]):
         with pytest.raises(UserError, match="prepared store"):
             find_sources([str(tmp_path / name) for name in names])
+    memory.rm("/store/shard-00002-of-00002/store.json")
+    with pytest.raises(UserError, match="shard 2 of 2 is not complete"):
+        find_sources(["memory://store"])
     memory.rm("/store/shard-00001-of-00002", recursive=True)
     with pytest.raises(UserError, match="shard 1 of 2 is missing") as caught:
         find_sources(["memory://store"])
