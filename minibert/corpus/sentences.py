@@ -6,6 +6,7 @@ through in windows.
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 from sentencex import segment
 
@@ -25,6 +26,7 @@ _OPENERS = re.compile(
 _MAY_OPEN = "\"'“‘「『【（《〈〔〖｛［([{«\n"  # the last characters of all that _OPENERS finds
 _GOES_ON = re.compile("\\s*[,;:，、；：]")  # no sentence begins so
 _DECIMAL = re.compile(r"\d[.．]$")  # of `３．７`: the full-width point ends sentences too
+_WIDE_BLANK = re.compile(r"\s*[^\S\x00-\x7f]\s*(?=\.)")  # not a blank of one byte, before a full stop
 _ASCII_TAIL = re.compile("[ -~]{0,60}$")
 
 _WINDOW = 1000  # characters given to the library at a time
@@ -46,7 +48,7 @@ def split_sentences(line: str, language: str = "auto") -> list[str]:
         end = _END.search(line)
         if end is None or _WORD.search(line, end.end()) is None:
             return [line] if line else []
-    pieces = _mended(segment(language, line), language) if len(line) <= _WINDOW else _pieces(line, language)
+    pieces = _mended(_cut(language, line), language) if len(line) <= _WINDOW else _pieces(line, language)
     return [sentence for piece in pieces if (sentence := piece.strip())]
 
 
@@ -62,14 +64,23 @@ def _pieces(line: str, language: str) -> Iterator[str]:
     """The line cut in sentences. The last two of a window are cut again in the next, which shows what follows them."""
     start, size = 0, _WINDOW
     while len(line) - start > size:
-        pieces = _mended(segment(language, line[start : start + size]), language)
+        pieces = _mended(_cut(language, line[start : start + size]), language)
         if len(pieces) < 3:
             size *= 2
             continue
         yield from pieces[:-2]
         start += sum(map(len, pieces[:-2]))
         size = _WINDOW
-    yield from _mended(segment(language, line[start:]), language)
+    yield from _mended(_cut(language, line[start:]), language)
+
+
+def _cut(language: str, text: str) -> list[str]:
+    r"""The library's pieces. It ends with a panic at `J\u3000.` (1.0.32): such blanks are common ones to it."""
+    if text.isascii() or _WIDE_BLANK.search(text) is None:
+        return list(segment(language, text))
+    plain = _WIDE_BLANK.sub(lambda blanks: " " * len(blanks[0]), text)
+    ends = accumulate(map(len, segment(language, plain)), initial=0)
+    return [text[begin:end] for begin, end in pairwise(ends)]
 
 
 def _mended(pieces: list[str], language: str) -> list[str]:
@@ -103,7 +114,7 @@ def _cut_in_number_or_abbreviation(left: str, right: str, language: str) -> bool
     tail = _ASCII_TAIL.search(left, max(0, len(left) - 60))
     assert tail is not None  # it can match nothing
     end = 0
-    for piece in segment("en", tail[0] + right[:_HEAD]):
+    for piece in _cut("en", tail[0] + right[:_HEAD]):
         end += len(piece)
         if end >= len(tail[0]):
             break

@@ -229,3 +229,11 @@ def mended_without_shortcuts(pieces, language):
 )
 def test_shortcuts_change_nothing(pieces, language):
     assert sentences._mended(pieces, language) == mended_without_shortcuts(pieces, language)
+
+
+@pytest.mark.parametrize("blank", ["\xa0", "\u3000", " \u2003", "\u3000 "], ids=ascii)
+@pytest.mark.parametrize("language", ["auto", "en", "zh"])
+def test_wide_blanks_before_a_full_stop_do_not_end_the_program(blank, language):
+    for text in (f"J{blank}.", f"Then J{blank}. Smith came. He went.", f"他是 J{blank}.王先生。他走了。"):
+        assert "".join(split_sentences(text, language)).replace(" ", "") == text.replace(" ", "")
+    assert split_sentences(f"Then he{blank}. She went.", "en") == [f"Then he{blank}.", "She went."]
