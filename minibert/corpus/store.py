@@ -38,10 +38,6 @@ CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
 NOT_WHOLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged store raises; pyarrow's are the first two
 AHEAD = 16  # groups that this process does by itself while the workers start
 ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text; words: a quarter of it
-COUNTS = (
-    "documents", "sentences", "tokens", "unknown_tokens", "characters", "empty_documents", "empty_lines",
-    "one_sentence_documents", "bytes",
-)  # fmt: skip
 
 
 class TokenStore:
@@ -58,7 +54,7 @@ class TokenStore:
 
         self.folder, self.shards, self.name = folder, tuple(shards), name or folder.name
         parts = [_open_part(folder / shard) for shard in shards] or [_open_part(folder)]
-        self.facts: dict[str, Any] = {key: sum(facts[key] for _, _, facts in parts) for key in COUNTS}
+        self.facts = _all_together([facts for _, _, facts in parts])
         self._table = table = pa.concat_tables([table for table, _, _ in parts])
         self._ids = [values for _, ids, _ in parts for values in ids]
         self._starts = (
@@ -134,6 +130,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """store.json of a store's folder. Raises: OSError, ValueError or TypeError where there is none."""
     facts: dict[str, Any] = dict(json.loads((folder / "store.json").read_text("utf-8")))
     return facts
+
+
+def _all_together(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of all parts as those of one store: counts added, lists one behind the other."""
+    together: dict[str, Any] = {}
+    for key, value in facts[0].items():
+        if isinstance(value, int):
+            together[key] = sum(of_part[key] for of_part in facts)
+        elif isinstance(value, list):
+            together[key] = [item for of_part in facts for item in of_part[key]]
+    return together
 
 
 def _open_part(folder: Path) -> tuple[Any, list[np.ndarray], dict[str, Any]]:
@@ -345,7 +352,10 @@ def _write(
     if words:
         columns["starts_word"] = List(Value("uint8"))
     features = Features(columns)
-    facts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
+    facts: dict[str, Any] = dict.fromkeys(
+        ("documents", "sentences", "tokens", "unknown_tokens", "characters", "empty_documents", "empty_lines"), 0
+    )
+    facts["one_sentence_documents"] = 0
     with ArrowWriter(features=features, path=str(folder / "tokens.arrow")) as writer:
         for part in whole_documents(parts):
             counts = part.document_sentences[part.document_sentences > 0]
