@@ -4,10 +4,12 @@ import errno
 import http.server
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,9 +78,9 @@ def talking_to(address, monkeypatch):
 
 
 @contextmanager
-def web(files, *, cut=0):
+def web(files, *, cut=0, hold=None):
     """A web server with these files: yields (its address, the paths it was asked for). cut: it sends so many bytes of a
-    file and closes."""
+    file and closes, after the event `hold` where there is one."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -96,6 +98,9 @@ def web(files, *, cut=0):
             self.do_HEAD()
             content = files.get(self.path, b"")
             self.wfile.write(content[: cut or None])
+            if hold:
+                self.wfile.flush()
+                hold.wait(60)
 
         def log_message(self, *args):
             pass
@@ -209,6 +214,28 @@ def test_connection_that_breaks_leaves_nothing_half(tmp_path):
     with web(files) as (address, _):
         (path,) = fetched(texts_of(f"{address}/a.txt"), tmp_path, SILENT)
     assert path.read_bytes() == files["/a.txt"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_while_fetching_ends_at_once_and_leaves_nothing_half(tmp_path, number, code):
+    hold = threading.Event()
+    with web({"/a.txt": bytes(1_000_000)}, cut=500_000, hold=hold) as (address, asked):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "minibert", "vocab", f"{address}/a.txt", "--out", str(tmp_path / "vocabulary")],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, "MINIBERT_CACHE": str(tmp_path / "cache")},
+        )  # fmt: skip
+        while not asked and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(number)
+        try:
+            _, said = process.communicate(timeout=30)
+        finally:
+            hold.set()
+            process.kill()
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert in_cache(tmp_path / "cache") == []
 
 
 def test_s3_connection_that_breaks_is_taken_up_again_or_told(s3, s3_server, tmp_path, monkeypatch):
