@@ -80,7 +80,7 @@ def talking_to(address, monkeypatch):
 @contextmanager
 def web(files, *, cut=0, hold=None):
     """A web server with these files: yields (its address, the paths it was asked for). cut: it sends so many bytes of a
-    file and closes, after the event `hold` where there is one."""
+    file and closes. hold: an event that it waits for in the middle."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -97,10 +97,12 @@ def web(files, *, cut=0, hold=None):
             asked.append(self.path)
             self.do_HEAD()
             content = files.get(self.path, b"")
-            self.wfile.write(content[: cut or None])
+            first = cut or len(content) // 2
+            self.wfile.write(content[:first])
             if hold:
                 self.wfile.flush()
                 hold.wait(60)
+            self.wfile.write(b"" if cut else content[first:])
 
         def log_message(self, *args):
             pass
@@ -145,7 +147,7 @@ def test_s3_files_are_fetched_once_until_they_change(s3, tmp_path, monkeypatch):
         assert fetched(texts_of("s3://texts/en"), tmp_path, SILENT) == first
         assert fetched(texts_of("s3://texts/*/*.txt"), tmp_path, SILENT) == first[:1]
         assert fetched(texts_of("s3://texts/en/a.txt"), tmp_path, SILENT) == first[:1]  # its own answer, the same mark
-    s3.pipe_file("texts/en/a.txt", b"eno")  # as long
+    type(s3)(skip_instance_cache=True).pipe_file("texts/en/a.txt", b"eno")  # as long, and by somebody else
     second = fetched(texts_of("s3://texts/en"), tmp_path, SILENT)
     assert second[0].read_bytes() == b"eno"
     assert second[0] != first[0]
@@ -309,6 +311,19 @@ def test_file_that_changes_on_its_way_is_refused(s3, tmp_path, monkeypatch):
     assert in_cache(tmp_path) == []
 
 
+def test_a_place_that_gives_less_than_it_has_told_is_refused(tmp_path, monkeypatch):
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/short/a.txt", b"0123456789")
+
+    def short(self, names, copies, **kwargs):
+        Path(copies[0]).write_bytes(b"01234")
+
+    monkeypatch.setattr(type(memory), "get", short)
+    with pytest.raises(UserError, match="5 bytes came of 10"):
+        fetched(texts_of("memory://short"), tmp_path, SILENT)
+    assert in_cache(tmp_path) == []
+
+
 def test_full_disk_is_told_as_that(tmp_path, monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/full/a.txt", b"one")
@@ -340,9 +355,11 @@ def test_processes_of_one_machine_fetch_once(tmp_path):
     code = (
         "import sys; from pathlib import Path; from minibert.console import Console; from minibert import remote\n"
         "files = [f for place in remote.find(sys.argv[1]).values() for f in place.values()]\n"
+        "print('found', flush=True)\n"
         "print(remote.fetched(files, Path(sys.argv[2]), Console())[0].stat().st_size)"
     )
-    with web({"/a.txt": bytes(3_000_000)}) as (address, asked):
+    hold = threading.Event()
+    with web({"/a.txt": bytes(3_000_000)}, hold=hold) as (address, asked):
         together = [
             subprocess.Popen(
                 [sys.executable, "-c", code, f"{address}/a.txt", str(tmp_path)],
@@ -352,6 +369,9 @@ def test_processes_of_one_machine_fetch_once(tmp_path):
             )
             for _ in range(2)
         ]
+        assert [process.stdout.readline() for process in together] == ["found\n"] * 2
+        time.sleep(0.3)  # both want the file now
+        hold.set()
         ended = [process.communicate(timeout=60) for process in together]
     assert [out for out, _ in ended] == ["3000000\n"] * 2, ended
     assert asked == ["/a.txt"]
@@ -417,6 +437,7 @@ def test_a_shard_that_could_not_be_sent_is_kept_and_sent_later(tmp_path, text_of
 
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/words/a.txt", text_of(5).encode())
+    monkeypatch.setenv("MINIBERT_CACHE", str(tmp_path / "cache"))
     minibert("vocab", "memory://words", "--out", tmp_path / "tok", "--vocab-size", 100, "--quiet")
     words = ("prepare", "memory://words", "--tokenizer", tmp_path / "tok", "--out", "memory://stored", "--quiet")
 
@@ -427,8 +448,10 @@ def test_a_shard_that_could_not_be_sent_is_kept_and_sent_later(tmp_path, text_of
     with monkeypatch.context() as patch, pytest.raises(UserError, match="cannot be written: broken pipe"):
         patch.setattr(type(memory), "put_file", broken)
         minibert(*words)
+    assert not memory.exists("/stored/shard-00001-of-00001/store.json")  # what is not whole has none
     monkeypatch.setattr(module, "build_store", lambda *args, **kwargs: pytest.fail("tokenised again"))
     minibert(*words)
     assert memory.exists("/stored/shard-00001-of-00001/store.json")
+    assert in_cache(tmp_path / "cache/prepared") == []
     monkeypatch.setattr(module, "sent", lambda *args, **kwargs: pytest.fail("sent again"))
     minibert(*words)
