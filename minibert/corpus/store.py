@@ -210,6 +210,7 @@ def open_store(
     target = folder / key
     if (store := whole_store(target)) is not None:
         return store, True
+    clear_leftovers(folder, "*")  # of other texts too
     try:
         build_store(
             target, files, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
@@ -235,8 +236,6 @@ def build_store(
     groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
     alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
     parts = _tokenised(groups, tokenizer, language=language, words=words, workers=1 if alone else workers)
-
-    clear_leftovers(folder, "*")  # of other texts too
 
     def fill(partial: Path) -> None:
         partial.mkdir()
