@@ -57,7 +57,9 @@ class Watch:
 
     def measured(self, step: int, share: float, found: Mapping[str, float]) -> list[Finding]:
         """Look at a measurement of pre-training on held-out text."""
-        said = []
+        said: list[tuple[str, str]] = []
+        if step < BEFORE + RECENT:  # too short a run to have learnt anything
+            return []
         if share >= HALF and "unigram_loss" in found and found["masked_loss"] > found["unigram_loss"] - LEARNT:
             text = (
                 f"after {share:.0%} of the training masked tokens are guessed no better than by word counts alone "

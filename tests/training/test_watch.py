@@ -68,10 +68,17 @@ def test_a_head_worse_than_chance_is_said():
 
 
 @pytest.mark.parametrize(
-    ("share", "masked", "said"), [(1.0, 6.58, True), (0.5, 6.58, True), (0.4, 6.58, False), (1.0, 6.4, False)]
+    ("step", "share", "masked", "said"),
+    [
+        (500, 1.0, 6.58, True),
+        (500, 0.5, 6.58, True),
+        (500, 0.4, 6.58, False),
+        (500, 1.0, 6.4, False),
+        (9, 1.0, 6.58, False),
+    ],
 )
-def test_the_plateau_is_said_from_half_of_the_training_on(share, masked, said):
-    found = Watch(PRE).measured(500, share, {"masked_loss": masked, "unigram_loss": 6.6})
+def test_the_plateau_is_said_from_half_of_the_training_on(step, share, masked, said):
+    found = Watch(PRE).measured(step, share, {"masked_loss": masked, "unigram_loss": 6.6})
     assert [finding.kind for finding in found] == ["mlm-plateau"] * said
 
 
