@@ -444,7 +444,9 @@ def test_a_shard_that_could_not_be_sent_is_kept_and_sent_later(tmp_path, text_of
     def broken(self, source, target, **kwargs):
         if Path(source).name == "tokens.arrow":
             raise ConnectionError("broken pipe")
+        put_file(self, source, target, **kwargs)
 
+    put_file = type(memory).put_file
     with monkeypatch.context() as patch, pytest.raises(UserError, match="cannot be written: broken pipe"):
         patch.setattr(type(memory), "put_file", broken)
         minibert(*words)
