@@ -173,6 +173,13 @@ def test_case_of_a_bare_vocabulary_is_chosen_and_of_a_folder_is_not(place):
     assert config["do_lower_case"] is False
 
 
+def test_file_urls_are_places_of_this_machine(place):
+    words = [f"file://{place}/text", "--tokenizer", f"file://{place}/tok", "--out", f"file://{place}/again", "--quiet"]
+    minibert("prepare", *words, "--shard", "1/3", "--mask-unit", "word")
+    facts = (place / "again/shard-00001-of-00003/store.json").read_bytes()
+    assert facts == (place / "store/shard-00001-of-00003/store.json").read_bytes()
+
+
 def test_processes_that_found_different_text_do_not_train(monkeypatch):
     from minibert import pretrain as module
 
