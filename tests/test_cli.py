@@ -175,7 +175,9 @@ def test_resume_is_the_run_that_was_begun(corpus, tmp_path):
 
 
 def test_bare_vocabulary_is_cased_or_not_as_the_flag_says(corpus, tmp_path):
-    (tmp_path / "v.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghRB."]) + "\n")
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *"RB."]
+    (tmp_path / "v.txt").write_text("\n".join(entries) + "\n")
     small = [flag for flag in SMALL if flag not in ("--vocab-size", "80")]
     for flag, lower in (("--cased", False), ("--uncased", True)):
         out = tmp_path / flag
@@ -264,9 +266,10 @@ def test_a_closed_terminal_ends_the_program_cleanly():
         "import os, signal, minibert.cli as cli\n"
         "cli.commands.main = lambda **how: os.kill(os.getpid(), signal.SIGHUP)\n"
     )
-    for before, status in (("", 129), ("import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n", 0)):  # nohup
+    nohup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    for before, status, said in (("", 129, "\nminibert: ended by SIGHUP\n"), (nohup, 0, "")):
         done = subprocess.run([sys.executable, "-c", before + code + "cli.main()"], capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (status, "")
+        assert (done.returncode, done.stderr) == (status, said)
 
 
 @pytest.mark.parametrize(
