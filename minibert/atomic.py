@@ -1,4 +1,4 @@
-"""Files and folders that are complete or absent, whatever happens while they are written."""
+"""Files and folders that are complete or absent, whatever happens while they are written; JSON files, whole."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from minibert.errors import UserError
 PARTIAL = ".partial-"  # between the name of what is to be there and whose work it is
 TMPDIR = "name another place in the variable TMPDIR"
 IS_FULL = (errno.ENOTEMPTY, errno.EEXIST)
+MOST_JSON = 1 << 30  # bytes: a hundred times the largest tokenizer.json
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
@@ -202,6 +203,24 @@ def write_json(path: Path, content: Any) -> None:
     """Write plain values as JSON; numpy's and torch's numbers become plain ones."""
     text = json.dumps(content, ensure_ascii=False, indent=1, default=float) + "\n"
     write_text(path, text)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises: UserError, with the line, for what cannot be read or is no JSON."""
+    try:
+        if path.stat().st_size > MOST_JSON:
+            raise UserError(f"has {path.stat().st_size:,} bytes: more than such a file ever holds", where=str(path))
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"not JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8 at byte {error.start}", where=str(path)) from error
+    except RecursionError as error:
+        raise UserError("not JSON that can be read: it is nested too deep", where=str(path)) from error
+    except ValueError as error:  # a whole number of more than 4,300 digits
+        raise UserError(f"not JSON that can be read: {error}", where=str(path)) from error
 
 
 def write_text(path: Path, text: str) -> None:

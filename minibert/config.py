@@ -111,6 +111,10 @@ class PretrainConfig:
             "workers": 0, "ffn_size": 0, "long_length": 0, "seed": 0, "warmup": 0, "weight_decay": 0,
         }  # fmt: skip
         at_most = {"seed": 2**63 - 1, "steps": 10**15, "vocab_size": 10**7, "warmup": 10**15, "weight_decay": 10**6}
+        at_most |= {
+            "layers": 10**4, "hidden_size": 10**6, "ffn_size": 10**7, "max_positions": 10**8, "batch_size": 10**8,
+            "micro_batch_size": 10**8, "workers": 10**4,
+        }  # fmt: skip
         check_bounds(self, at_least, at_most)
         for name in ("short_share", "neighbour_share", "long_share"):
             if not 0 <= getattr(self, name) <= 1:
@@ -298,7 +302,9 @@ def _parse(path: Path) -> dict[str, Any]:
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise UserError("is not a settings file: it is nested too deep", where=str(path)) from error
+    except ValueError as error:  # of all decoders; also for a whole number of more than 4,300 digits
         raise UserError(f"is not a settings file: {error}", where=str(path)) from error
     if not isinstance(found, dict):
         raise UserError("is not a settings file: it holds no table of settings", where=str(path))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
-from minibert.errors import UserError
+from minibert.errors import UserError, printable
 
 Update = Callable[..., None]
 
 
 class Console:
-    """Messages on stderr, so that stdout stays for results. quiet: warnings alone."""
+    """Messages on stderr, so that stdout stays for results. quiet: warnings alone. Control characters are escaped."""
 
     def __init__(self, *, quiet: bool = False, silent: bool = False) -> None:
         from rich.console import Console as Rich
@@ -24,25 +24,26 @@ class Console:
         self.quiet, self.silent = quiet or silent, silent
         # a log file is as wide as its lines: no table is cut off there
         self.rich = Rich(
-            file=cast(IO[str], Steady()), highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 400
-        )
+            file=cast(IO[str], Steady()), highlight=False, emoji=False, soft_wrap=True,
+            width=None if sys.stderr.isatty() else 400,
+        )  # fmt: skip
 
     def say(self, text: str = "") -> None:
         if not self.quiet:
-            self.rich.print(text, markup=False)
+            self.rich.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
         if not self.silent:
-            self.rich.print(f"warning: {text}", markup=False, style="yellow")
+            self.rich.print(f"warning: {printable(text)}", markup=False, style="yellow")
 
     def table(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
         """Two columns: what, and how much."""
         if self.quiet:
             return
         width = max(len(name) for name, _ in rows)
-        self.rich.print(title, markup=False, style="bold")
+        self.rich.print(printable(title), markup=False, style="bold")
         for name, value in rows:
-            self.rich.print(f"  {name:<{width}}  {value}", markup=False)
+            self.rich.print(printable(f"  {name:<{width}}  {value}"), markup=False)
 
     def grid(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table with a head; all but the first column stand at the right."""
@@ -53,10 +54,10 @@ class Console:
 
         table = Table(box=None, pad_edge=False, header_style="dim")
         for i, name in enumerate(columns):
-            table.add_column(Text(name), justify="left" if i == 0 else "right", no_wrap=True)
+            table.add_column(Text(printable(name)), justify="left" if i == 0 else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*map(Text, row))
-        self.rich.print(title, markup=False, style="bold")
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        self.rich.print(printable(title), markup=False, style="bold")
         self.rich.print(table)
 
     @contextmanager
@@ -90,10 +91,14 @@ class Console:
 def print_text(text: str) -> None:
     """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end.
 
+    On a terminal control characters are escaped; files and pipes get every character as it is.
+
     Raises: SystemExit(141), as the system ends other programs, where whoever read them has seen enough. UserError where
         they go into a file on a full disk.
     """
     stream = getattr(sys.stdout, "buffer", None)
+    if sys.stdout.isatty():
+        text = printable(text)
     if stream is None:  # somebody has put a text stream in its place
         sys.stdout.write(text)
     else:

@@ -27,7 +27,7 @@ from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
 from minibert.run_folder import held, is_finished, load_metrics, load_settings, publish, resume_with, save_settings
-from minibert.tasks.base import Feature, Prediction, Scores
+from minibert.tasks.base import Feature, Prediction, Scores, check_types
 from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_parts, show_data
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import state
@@ -39,7 +39,7 @@ from minibert.training.memory import check_memory, explaining_lack
 from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
-from minibert.training.setup import refuse_unknown, save_memory
+from minibert.training.setup import new_model, refuse_unknown, save_memory
 from minibert.training.watch import Watch
 
 HEADS = ("classifier.", "qa_outputs.")
@@ -89,6 +89,8 @@ def finetune(
         check_model(model, shape, tokenizer, config)
         task, parts = read_parts(kind(config), {"train": train, "dev": dev, "test": test}, tokenizer)
         check_choice(task, parts)
+        for part in parts.values():
+            check_types(part.features, shape.type_vocab_size, str(model))
         facts = describe(task, parts, tokenizer)
         show_data(task, parts, facts, console)
         refuse_unknown(facts["train"]["unknown_rate"], str(train))
@@ -170,7 +172,7 @@ class Run:
             model, _ = load_model(cls, resume_from, config=self.shape)
         elif config.scratch:
             torch.manual_seed(seed)
-            model = cls(self.shape)
+            model = new_model(cls, self.shape, "leave --scratch out, or mend the sizes in config.json")
             self.console.say("weights: random, in the checkpoint's shape (--scratch)")
         else:
             model, report = load_model(cls, self.source, config=self.shape, seed=seed, leave_out=self.leave_out)

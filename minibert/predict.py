@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,12 +18,13 @@ from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model
 from minibert.config import resolve
 from minibert.console import Console, print_text
+from minibert.corpus.read import doubts
 from minibert.errors import UserError
 from minibert.model.answering import DTYPES, for_answers
 from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
-from minibert.tasks.base import Encoded, Prediction, Task, refuse_foreign, refuse_trained
+from minibert.tasks.base import Encoded, Prediction, Task, check_types, refuse_foreign, refuse_trained
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.devices import answering_precision
 from minibert.training.inference import infer
@@ -67,7 +69,7 @@ class Predictor:
                 f"has no head for the task {self.task.name} (not in there: {', '.join(report.fresh)})", where=str(path),
                 fix=f"minibert finetune --task {self.task.name} --model {path} ... trains one",
             )  # fmt: skip
-        self.accelerator = accelerator
+        self.accelerator, self.types = accelerator, config.type_vocab_size
         for_answers(self.model, self.precision)
         self.model.to(device)
         head_size = config.hidden_size // config.num_attention_heads
@@ -84,6 +86,7 @@ class Predictor:
 
     def answers(self, examples: Sequence[Any], encoded: Encoded, batch_size: int) -> tuple[list[Prediction], float]:
         """A prediction for each example, from its features, and the loss where these have targets, else NaN."""
+        check_types(encoded.features, self.types, str(self.path))
         outputs, loss = infer(
             self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
             accelerator=self.accelerator, autocast=self.autocast(), unpadded=self.unpadded,
@@ -114,7 +117,7 @@ def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyT
                 f"is no model for a task: its architecture is {', '.join(wanted) or 'not named'}", where=str(path),
                 fix=f"minibert finetune --task {'|'.join(tasks)} --model {path} --train FILE --out RUN makes one",
             )  # fmt: skip
-    if name not in tasks:
+    if not isinstance(name, str) or name not in tasks:
         raise UserError(f"was trained for the task {name!r}, which is not here", where=str(path))
     kind = tasks[name]
     refuse_foreign(kind, settings)
@@ -122,10 +125,10 @@ def task_of(path: Path, config: BertConfig, settings: Mapping[str, Any]) -> AnyT
     saved = kind.saved_settings(config.extra)
     resolved = resolve(kind.Config, (str(path / "config.json"), saved), ("command line", settings))
     named = config.extra.get("id2label") or {str(i): f"LABEL_{i}" for i in range(config.num_labels)}
-    try:
-        labels = [str(named[str(i)]) for i in range(len(named))]
-    except KeyError as error:
-        raise UserError(f"id2label has no label {error}", where=str(path / "config.json")) from error
+    labels = [str(named[str(i)]) for i in range(len(named))]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label, times in Counter(labels).items() if times > 1)
+        raise UserError(f"id2label has the label {twice!r} twice", str(path / "config.json"), "name each once")
     return kind(resolved, labels)
 
 
@@ -141,6 +144,8 @@ def predict_file(
         )  # fmt: skip
     reading = task.read(source, gold=False)
     say = notes_about(source, console)
+    for doubt in doubts([source], task.config.encoding):
+        console.warn(doubt)
     for note in reading.notes:
         say(note)
     main = predictor.accelerator is None or predictor.accelerator.is_main_process
@@ -191,6 +196,8 @@ def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, consol
     task.check(reading.examples)
     encoded = task.encode(reading.examples, predictor.tokenizer, gold=True)
     say = notes_about(source, console)
+    for doubt in doubts([source], task.config.encoding):
+        console.warn(doubt)
     for note in (*reading.notes, *encoded.notes):
         say(note)
     predictions, loss = predictor.answers(reading.examples, encoded, batch_size)

@@ -20,7 +20,7 @@ from minibert.corpus.batches import Cursor
 from minibert.corpus.cache import cache_folder
 from minibert.corpus.pairs import split_documents
 from minibert.corpus.prepared import is_store_folder, open_prepared
-from minibert.corpus.read import fingerprint
+from minibert.corpus.read import doubts, fingerprint
 from minibert.corpus.store import TokenStore, open_store, whole_store, worker_count
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
@@ -262,6 +262,8 @@ def prepare_data(
         return prepared_data(files[0], config, source, console, saved_store=saved_store, where=where or str(files[0]))
     size = sum(file.stat().st_size for file in files)
     corpus: str = fingerprint(files)
+    for doubt in doubts(files, config.encoding):
+        console.warn(doubt)
     if source is not None:
         own = {} if source.is_dir() else {"lowercase": config.lowercase, "strip_accents": config.strip_accents}
         tokenizer = BertTokenizer.from_pretrained(source, **own)

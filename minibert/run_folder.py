@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minibert.atomic import PARTIAL, clear_leftovers, remove, write_json, write_whole, written
+from minibert.atomic import PARTIAL, clear_leftovers, read_json, remove, write_json, write_whole, written
 from minibert.config import known_fields, resolve
 from minibert.errors import UserError
 
@@ -161,19 +160,18 @@ def save_settings(out: Path, command: str, settings: Any, places: Mapping[str, A
 
 def load_settings(out: Path) -> dict[str, Any]:
     """The content of a run's settings.json."""
-    try:
-        found = json.loads((out / "settings.json").read_text("utf-8"))
-        if isinstance(found, dict) and isinstance(found.get("settings"), dict):
-            return found
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(out / "settings.json")) from error
+    found = read_json(out / "settings.json")
+    if isinstance(found, dict) and isinstance(found.get("settings"), dict):
+        return found
     raise UserError("is not the settings file of a run", where=str(out / "settings.json"))
 
 
 def load_metrics(out: Path) -> dict[str, Any]:
     """The content of a finished run's metrics.json."""
-    found: dict[str, Any] = json.loads((out / "metrics.json").read_text("utf-8"))
-    return found
+    found = read_json(out / "metrics.json")
+    if isinstance(found, dict):
+        return found
+    raise UserError("is not the metrics file of a run", where=str(out / "metrics.json"))
 
 
 def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:

@@ -669,3 +669,12 @@ def test_d07_resume_goes_on_from_the_newest_whole_checkpoint(case, tmp_path):
             assert f"going on from {older}\n" in said[mode]
         assert (tmp_path / mode / MODEL).read_bytes() == (tmp_path / "whole" / MODEL).read_bytes()
     assert MODEL in said["trunc"]
+
+
+def test_every_case_has_a_test(shared, root):
+    """Of its name, such as test_a01_..., and it asks for that case."""
+    source = "".join(path.read_text("utf-8") for path in sorted((root / "tests").glob("test_cases*.py")))
+    cases = [case["id"] for case in json.loads((shared / "cases/index.json").read_text("utf-8"))]
+    assert len(cases) == 42
+    missing = [name for name in cases if f"def test_{name.lower()}_" not in source or f'case("{name}")' not in source]
+    assert missing == []

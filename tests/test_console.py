@@ -43,7 +43,7 @@ def test_results_are_whole_where_less_is_written_than_was_given(monkeypatch):
         def write(self, data):
             return super().write(bytes(data[:3]))
 
-    stream = SimpleNamespace(buffer=Short(), flush=lambda: None)
+    stream = SimpleNamespace(buffer=Short(), flush=lambda: None, isatty=lambda: False)
     monkeypatch.setattr(sys, "stdout", stream)
     print_text("ten letters\n")
     assert stream.buffer.getvalue() == b"ten letters\n"

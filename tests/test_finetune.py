@@ -415,3 +415,13 @@ def test_gradient_checkpointing_changes_nothing_but_memory(model, files, tmp_pat
         for less in (False, True)
     ]
     assert scores[0] == scores[1]
+
+
+def test_rows_of_two_texts_need_two_types_of_tokens(checkpoint_for, tmp_path):
+    model = checkpoint_for("red cat blue dog", tmp_path / "model", type_vocab_size=1)
+    (tmp_path / "a.csv").write_text("text,pair,label\nred,cat,a\nblue,dog,b\n", "utf-8")
+    kind = find_tasks()["cls"]
+    config = kind.Config(pair_column="pair", max_length=16, epochs=1)
+    with pytest.raises(UserError, match="has one token type; rows of two texts need two"):
+        finetune(kind, config, model, tmp_path / "run", train=tmp_path / "a.csv", console=Console(silent=True))
+    assert not (tmp_path / "run").exists()

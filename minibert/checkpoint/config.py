@@ -1,11 +1,11 @@
 """config.json <-> BertConfig."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from minibert.atomic import read_json
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
 
@@ -31,12 +31,7 @@ def load_config(folder: Path | str) -> BertConfig:
     path = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"no {' or '.join(CONFIG_NAMES)} here", str(folder), "give a folder that holds a BERT")
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not JSON: {error}", str(path)) from error
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(path)) from error
+    raw = read_json(path)
     if not isinstance(raw, dict):
         raise UserError("not a JSON object", str(path))
     return config_from_dict(raw, str(path))

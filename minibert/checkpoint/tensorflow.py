@@ -25,6 +25,7 @@ INDEX = ".index"
 FOOTER = 48
 TABLE_MARK = 0xDB4775248B80FB57
 LONGEST_NAME, MOST_TENSORS = 1024, 100_000  # keys share their beginnings: without a limit a small file fills the memory
+LARGEST_INDEX = 1 << 28  # bytes; BERT's has 10**4
 MOST_DIMENSIONS = 8
 TYPES = {  # DataType of tensorflow/core/framework/types.proto
     1: torch.float32, 2: torch.float64, 3: torch.int32, 9: torch.int64, 14: torch.bfloat16, 19: torch.float16,
@@ -60,6 +61,8 @@ class Bundle(Mapping[str, Tensor]):
     def __init__(self, prefix: Path) -> None:
         self.prefix, self.index = prefix, beside(prefix, INDEX)
         try:
+            if self.index.stat().st_size > LARGEST_INDEX:
+                raise Damaged("an index is never so large")
             header, self.entries = read_index(self.index.read_bytes())
             self.num_shards = one(header, 1)
             check_sizes(self.entries, self.num_shards)

@@ -5,7 +5,6 @@ A file is read whole or not at all: what is cut off, damaged or of another kind 
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import struct
@@ -20,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from minibert.atomic import read_json
 from minibert.checkpoint.names import WORDS
 from minibert.checkpoint.tensorflow import INDEX, Bundle, beside
 from minibert.errors import UserError
@@ -167,13 +167,13 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 def read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
     """All the tensors that an index names, each from the shard that it is said to be in."""
     try:
-        shard_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shard_of = read_json(index)["weight_map"]
         shards = sorted(set(shard_of.values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (UserError, KeyError, TypeError, AttributeError) as error:
         raise damaged(index, "no index of shards: no 'weight_map' in it") from error
     tensors: dict[str, Tensor] = {}
     for shard in shards:
-        if not isinstance(shard, str) or not shard or set(shard) & set("/\\\0:") or shard in (".", ".."):
+        if not isinstance(shard, str) or not 0 < len(shard) < 256 or set(shard) & set("/\\\0:") or shard in (".", ".."):
             raise UserError(
                 f"the shard {shard!r} is no plain name of a file", str(index), "its folder holds all shards"
             )
@@ -188,12 +188,17 @@ def read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """A PyTorch file's state dict, opened with weights_only=True alone."""
+    """A PyTorch file's state dict."""
     check_archive(path)
+    return state_dict(load_pickle(path), path)
+
+
+def load_pickle(path: Path) -> Any:
+    """What a PyTorch file holds, opened with weights_only=True alone: no code of the file is ever run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old ways of writing, which the file's reader cannot mend
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise
     except pickle.UnpicklingError as error:
@@ -210,7 +215,6 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     except (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
             ArithmeticError, MemoryError, ImportError, struct.error) as error:  # fmt: skip
         raise damaged(path, f"cut off or no PyTorch file ({error})") from error
-    return state_dict(content, path)
 
 
 def check_archive(path: Path) -> None:

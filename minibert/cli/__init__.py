@@ -22,7 +22,7 @@ from minibert.cli.predict import evaluate, predict
 from minibert.cli.prepare import prepare
 from minibert.cli.pretrain import pretrain
 from minibert.cli.vocab import vocab
-from minibert.errors import UserError
+from minibert.errors import UserError, printable
 
 OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 OF_THE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -84,7 +84,7 @@ def say_error(text: str) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     with suppress(OSError):  # standard error may go to the full disk that is spoken of
-        click.echo(f"minibert: error: {text}", err=True)
+        click.echo(f"minibert: error: {printable(text)}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from minibert.atomic import TMPDIR, temporary_folder, written
-from minibert.errors import UserError
+from minibert.errors import UserError, printable
 
 if TYPE_CHECKING:
     from minibert.console import Console
@@ -64,7 +64,7 @@ def corpus_sources(corpus: tuple[str, ...], spool: Path) -> list[Source] | Remot
         name = file if isinstance(file, Path) else file.url
         suffix = Path(file.name).suffix.lower()
         if suffix in (".csv", ".tsv", ".json", ".html", ".xml"):
-            click.echo(f"warning: {name}: read as plain text, line by line, {suffix} or not", err=True)
+            click.echo(f"warning: {printable(str(name))}: read as plain text, line by line, {suffix} or not", err=True)
     return sources
 
 

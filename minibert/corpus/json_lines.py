@@ -1,6 +1,7 @@
 """JSON lines, strictly: one object a line, and the place of what is wrong."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from minibert.corpus.decoding import line_blocks
 from minibert.errors import UserError
 
 _SHOWN = 60  # characters of a value in a message
+_DEEPEST = 100  # arrays and objects in each other: what looks at a value goes down so far
 
 
 def numbered_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
@@ -28,7 +30,11 @@ def parse_object(line: str, where: str, fix: str, *, unique_keys: bool = False) 
     """
     try:
         record = json.loads(line, object_pairs_hook=unique if unique_keys else None)
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer of more than 4,300 digits
+        if line.count("[") + line.count("{") > _DEEPEST and depth(record) > _DEEPEST:
+            raise RecursionError
+    except RecursionError as error:
+        raise UserError("not JSON that can be read: it is nested too deep", where, fix) from error
+    except ValueError as error:  # also an integer of more than 4,300 digits
         raise UserError(f"not JSON: {error}", where, fix) from error
     if not isinstance(record, dict):
         raise UserError(f"a JSON {type_name(record)}, not an object: {shorten(line)}", where, fix)
@@ -39,9 +45,19 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of these keys and values, as json.loads calls it. Raises: ValueError for a key that stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in an object")
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"the key {shorten(twice)} stands twice in an object")
     return found
+
+
+def depth(value: Any) -> int:
+    """How many arrays and objects stand in each other; 0 for a value that is neither."""
+    level, deep = [value], -1
+    while level:
+        deep += 1
+        inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
+        level = [item for items in inner for item in items]
+    return deep
 
 
 def has_escaped_surrogate(line: str) -> bool:

@@ -118,10 +118,11 @@ def open_prepared(folder: Path, where: str = "") -> tuple[BertTokenizer, TokenSt
     digest = blake2b(json.dumps(notes, sort_keys=True).encode(), digest_size=12).hexdigest()
     try:
         store = TokenStore(folder, shards, f"prepared-{digest}")
+        store.check()
     except NOT_WHOLE:
         for number, name in enumerate(shards, 1):
             with _damage_named(where, name, number, len(shards)):
-                TokenStore(folder, [name])
+                TokenStore(folder, [name]).check()
         raise
     if not store.facts["tokens"]:
         raise UserError("no text: the files that it was made of hold no character of a token", where)

@@ -13,19 +13,23 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO
 
 from minibert.atomic import TMPDIR, temporary_place, written
-from minibert.corpus.decoding import BLOCK_BYTES, COMPRESSIONS, byte_blocks, check_encoding, line_blocks
+from minibert.corpus.decoding import BLOCK_BYTES, COMPRESSIONS, byte_blocks, check_encoding, doubt, line_blocks
 from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, type_name
 from minibert.errors import UserError
 
 STDIN = "-"
 FORMATS = (".txt", ".jsonl", ".parquet")
 SHARD = re.compile(r"shard-(\d{5})-of-(\d{5})")  # a folder that `minibert prepare` makes: no text, whatever lies in it
+
+LISTED = 1000  # records that are left out whose places are kept
+DOUBTED = 100  # files whose beginnings are looked at
 
 _PARQUET_ROWS = 1024  # read at a time
 
@@ -145,6 +149,28 @@ def _readable(path: Path) -> Iterator[None]:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from error
 
 
+def doubts(files: Sequence[Path], encoding: str) -> list[str]:
+    """What is odd in the beginnings of text files, a sentence each; the first DOUBTED files are looked at."""
+    found = []
+    for path in files[:DOUBTED]:
+        if _format(path) != ".parquet" and (odd := doubt("\n".join(next(line_blocks(path, encoding), [])))):
+            found.append(f"{path}: {odd}")
+    return found
+
+
+@dataclass
+class Skipped:
+    """Records that hold no text, and so are no documents: how many, and where the first of them stand."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, where: str) -> None:
+        self.count += 1
+        if self.count <= LISTED:
+            self.first.append(where)
+
+
 def read_documents(files: Sequence[Path], *, encoding: str = "utf-8", text_field: str = "text") -> Iterator[list[str]]:
     r"""The documents of the files as a stream, each its stripped non-blank lines; a document without any is left out.
 
@@ -154,18 +180,20 @@ def read_documents(files: Sequence[Path], *, encoding: str = "utf-8", text_field
         replaced. An unknown encoding is refused at the call, all else when the stream gets there.
     """
     check_encoding(encoding)
-    return _joined(_pieces(files, encoding, text_field))
+    return _joined(_pieces(files, encoding, text_field, Skipped()))
 
 
 def read_pieces(
-    files: Sequence[Path], *, encoding: str = "utf-8", text_field: str = "text"
+    files: Sequence[Path], *, encoding: str = "utf-8", text_field: str = "text", skipped: Skipped | None = None
 ) -> Iterator[tuple[list[str], bool]]:
     """read_documents for documents of any length: (some lines, whether the document ends with them), never many lines.
+
+    skipped: is told of the records without text while they are read.
 
     A text file without blank lines is one document: this is how it is read without being held in memory.
     """
     check_encoding(encoding)
-    return _pieces(files, encoding, text_field)
+    return _pieces(files, encoding, text_field, Skipped() if skipped is None else skipped)
 
 
 def _joined(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[list[str]]:
@@ -177,12 +205,14 @@ def _joined(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[list[str]]:
             document = []
 
 
-def _pieces(files: Sequence[Path], encoding: str, text_field: str) -> Iterator[tuple[list[str], bool]]:
+def _pieces(
+    files: Sequence[Path], encoding: str, text_field: str, skipped: Skipped
+) -> Iterator[tuple[list[str], bool]]:
     for path in files:
         if _format(path) == ".parquet":
-            yield from _records(_parquet_texts(path, text_field))
+            yield from _records(_parquet_texts(path, text_field), skipped)
         elif _format(path) == ".jsonl":
-            yield from _records(_jsonl_texts(path, encoding, text_field))
+            yield from _records(_jsonl_texts(path, encoding, text_field), skipped)
         else:
             yield from _text_pieces(line_blocks(path, encoding))
 
@@ -207,20 +237,25 @@ def _text_pieces(blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], bool]
         yield [], True
 
 
-def _records(texts: Iterable[str]) -> Iterator[tuple[list[str], bool]]:
-    for text in texts:
+def _records(texts: Iterable[tuple[str, str]], skipped: Skipped) -> Iterator[tuple[list[str], bool]]:
+    for where, text in texts:
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         if document := [line for line in map(str.strip, text.split("\n")) if line]:
             yield document, True
+        else:
+            skipped.add(where)
 
 
-def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[str]:
+def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[tuple[str, str]]:
+    """Where a record stands, and its text."""
+    key = f'"{text_field}"'
     for number, line in numbered_lines(path, encoding):
         if not line or line.isspace():
             continue
         where = f"{path}:{number}"
-        record = parse_object(line, where, f'one JSON object a line: {{"{text_field}": "..."}}')
+        twice = line.count(key) > 1  # looking for keys that stand twice takes as long as reading them
+        record = parse_object(line, where, f'one JSON object a line: {{"{text_field}": "..."}}', unique_keys=twice)
         if text_field not in record:
             raise _no_field(text_field, list(record), where)
         text = record[text_field]
@@ -228,7 +263,7 @@ def _jsonl_texts(path: Path, encoding: str, text_field: str) -> Iterator[str]:
             raise _no_string(text_field, type_name(text), where)
         if has_escaped_surrogate(line):
             refuse_half_pairs(text, where)
-        yield text
+        yield where, text
 
 
 def _no_field(text_field: str, fields: list[str], where: str) -> UserError:
@@ -245,13 +280,16 @@ def _no_string(text_field: str, kind: str, where: str) -> UserError:
     )
 
 
-def _parquet_texts(path: Path, text_field: str) -> Iterator[str]:
+def _parquet_texts(path: Path, text_field: str) -> Iterator[tuple[str, str]]:
+    """Where a record stands, and its text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     row, rows = 0, count(1)
     try:
-        with _seekable(path) as source, pq.ParquetFile(source, buffer_size=BLOCK_BYTES) as file:
+        with seekable(path) as source, pq.ParquetFile(source, buffer_size=BLOCK_BYTES) as file:
+            if file.schema_arrow.names.count(text_field) > 1:
+                raise UserError(f"several columns are called {text_field!r}", str(path), "rename all but one")
             if text_field not in file.schema_arrow.names:
                 raise _no_field(text_field, file.schema_arrow.names, str(path))
             kind = file.schema_arrow.field(text_field).type
@@ -262,14 +300,14 @@ def _parquet_texts(path: Path, text_field: str) -> Iterator[str]:
                 for text, row in zip(batch.column(0).to_pylist(), rows):  # noqa: B905 - endless
                     if text is None:
                         raise _no_string(text_field, "null", f"{path}: row {row}")
-                    yield text
+                    yield f"{path}: row {row}", text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
         raise UserError(f"cannot be read as parquet after row {row}: {reason}", str(path)) from error
 
 
 @contextmanager
-def _seekable(path: Path) -> Iterator[IO[bytes]]:
+def seekable(path: Path) -> Iterator[IO[bytes]]:
     """The parquet file itself, or a temporary decompressed copy: parquet is read from its end."""
     if path.suffix.lower() not in COMPRESSIONS:
         with path.open("rb") as stream:

@@ -28,14 +28,15 @@ import numpy as np
 from minibert.atomic import clear_leftovers, write_whole
 from minibert.corpus.orphans import end_with_parent
 from minibert.corpus.pairs import Layout
-from minibert.corpus.read import read_pieces
+from minibert.corpus.read import Skipped, read_pieces
 from minibert.corpus.tokenize import TokenisedDocuments, tokenise, whole_documents
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
 
-FORMAT = 3  # goes into the key: raise it when a change makes other tokens of the same text
+FORMAT = 4  # goes into the key: raise it when a change makes other tokens of the same text
 CHUNK_CHARACTERS = 200_000  # text handed to a worker at a time
-NOT_WHOLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged store raises; pyarrow's are the first two
+# what a damaged store raises; pyarrow's are the first two
+NOT_WHOLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 AHEAD = 16  # groups that this process does by itself while the workers start
 ALONE_BELOW_BYTES = 8_000_000  # starting workers takes longer than reading this much text; words: a quarter of it
 
@@ -63,6 +64,15 @@ class TokenStore:
             else None
         )
         self._first = list(accumulate(map(len, self._ids), initial=0))
+
+    def check(self) -> None:
+        """Raises ValueError where documents and sentences do not stand as they must; reads no token."""
+        self._table.validate(full=True)
+        if not self._first[-1]:  # one of several shards may hold no text
+            return
+        sentences, documents = self.layout.sentence_start, self.layout.doc_first
+        if sentences[-1] != self._first[-1] or (np.diff(sentences) < 1).any() or (np.diff(documents) < 1).any():
+            raise ValueError(f"{self.folder} has sentences that are not those of its tokens")
 
     @cached_property
     def layout(self) -> Layout:
@@ -120,7 +130,13 @@ class TokenStore:
         """How often each token stands in all documents but those of `without`: (V,) int64."""
         counts = np.zeros(vocab_size, np.int64)
         for part in self._ids:
-            counts += np.bincount(part, minlength=vocab_size)
+            found = np.bincount(part, minlength=vocab_size)
+            if len(found) > vocab_size:
+                raise UserError(
+                    f"is damaged: it holds the token {len(found) - 1} of {vocab_size}", str(self.folder),
+                    "delete this folder, and it is made anew",
+                )  # fmt: skip
+            counts += found
         for document in without.tolist():
             counts -= np.bincount(self.ids(*self.document_span(document)), minlength=vocab_size)
         return counts
@@ -169,9 +185,11 @@ def _values(chunk: Any) -> np.ndarray:
 def whole_store(folder: Path) -> TokenStore | None:
     """The store in this folder; None where there is none, or a damaged one."""
     try:
-        return TokenStore(folder)
+        store = TokenStore(folder)
+        store.check()
     except NOT_WHOLE:
         return None
+    return store
 
 
 def libraries(*, words: bool) -> list[str]:
@@ -233,13 +251,14 @@ def build_store(
         and has the tokenizer in it.
     """
     total = sum(file.stat().st_size for file in files)
-    groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field))
+    skipped = Skipped()
+    groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field, skipped=skipped))
     alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
     parts = _tokenised(groups, tokenizer, language=language, words=words, workers=1 if alone else workers)
 
     def fill(partial: Path) -> None:
         partial.mkdir()
-        facts = _write(partial, parts, tokenizer, words=words, progress=progress)
+        facts = _write(partial, parts, tokenizer, words=words, skipped=skipped, progress=progress)
         if not facts["tokens"] and (shard is None or shard["of"] == 1):
             names = ", ".join(map(str, files[:3])) + (" ..." if len(files) > 3 else "")
             raise UserError("no text: the files hold no character that a token could be made of", where=names)
@@ -339,6 +358,7 @@ def _write(
     tokenizer: BertTokenizer,
     *,
     words: bool,
+    skipped: Skipped,
     progress: Callable[[int], None] | None,
 ) -> dict[str, Any]:
     """Write tokens.arrow; returns what was counted."""
@@ -384,6 +404,7 @@ def _write(
         if not facts["tokens"]:  # a writer that has seen nothing makes no file
             writer.write_table(features.arrow_schema.empty_table())
         writer.finalize()
+    facts |= {"records_without_text": skipped.count, "first_without_text": skipped.first}
     facts["bytes"] = (folder / "tokens.arrow").stat().st_size
     return facts
 

@@ -42,9 +42,11 @@ def describe(
         "mean_example_length": float(lengths.mean()),
         "padding_share": max(0.0, 1 - float(lengths.sum()) / computed),
         "skipped": {
+            "records without text": facts.get("records_without_text", 0),
             "documents without a token": facts["empty_documents"],
             "lines without a token": facts["empty_lines"],
         },
+        "records_without_text": facts.get("first_without_text", []),
         "examples": [in_words(collator, tokenizer, row) for row in rows[:3]],
     }
     found["warnings"] = warnings(found)
@@ -73,7 +75,9 @@ def warnings(found: dict[str, Any]) -> list[str]:
         )
     for what, count in found["skipped"].items():
         if count:
-            out.append(f"{count:,} {what} left out")
+            first = found["records_without_text"][:1] if what == "records without text" else []
+            more = f"; the first: {first[0]} (data.json lists them)" if first else ""
+            out.append(f"{count:,} {what} left out{more}")
     return out
 
 

@@ -9,10 +9,10 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 
-from minibert.atomic import write_json, write_whole
+from minibert.atomic import read_json, write_json, write_whole
 from minibert.console import Console
 from minibert.corpus.cache import cache_folder
-from minibert.corpus.read import fingerprint, read_pieces
+from minibert.corpus.read import doubts, fingerprint, read_pieces
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.tokenization.vocabulary import Vocabulary, train_vocabulary
@@ -39,9 +39,12 @@ def corpus_vocabulary(
     key = blake2b(json.dumps(settings).encode(), digest_size=12).hexdigest()
     target = folder / f"{key}.vocab.json"
     try:
-        return Vocabulary(**json.loads(target.read_text("utf-8"))), True
-    except (OSError, ValueError, TypeError):
+        found = Vocabulary(**read_json(target))
+        BertTokenizer.from_tokens(found.tokens, lowercase=lowercase)
+    except (UserError, ValueError, TypeError, AttributeError):
         pass  # not there, or broken: train it
+    else:
+        return found, True
 
     def lines() -> Iterator[str]:
         for piece, _ in read_pieces(files, encoding=encoding, text_field=text_field):
@@ -73,6 +76,8 @@ def make_vocabulary(
     console: Console,
 ) -> BertTokenizer:
     """Train a vocabulary and write the tokenizer's files to `out`, whole or not at all."""
+    for doubt in doubts(files, encoding):
+        console.warn(doubt)
     with console.progress("vocabulary") as update:
         vocabulary, _ = corpus_vocabulary(
             files, cache_folder() / "vocabularies", corpus=fingerprint(files), size=size, lowercase=lowercase,

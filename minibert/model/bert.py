@@ -30,6 +30,10 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+LARGEST = {"num_hidden_layers": 10_000, "hidden_size": 1_000_000, "intermediate_size": 10_000_000}
+MOST_ROWS = 100_000_000  # of a table of embeddings
+
+
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """The shape of a BERT, with transformers' names and defaults.
@@ -59,8 +63,13 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for name, size in vars(self).items():
-            if name.endswith(("_size", "_layers", "_heads", "_embeddings")) and size < 1:
-                raise UserError(f"{name} is {size}, not 1 or more")
+            if name.endswith(("_size", "_layers", "_heads", "_embeddings")):
+                if size < 1:
+                    raise UserError(f"{name} is {size}, not 1 or more")
+                if size > LARGEST.get(name, MOST_ROWS):
+                    raise UserError(
+                        f"{name} is {size}, more than {LARGEST.get(name, MOST_ROWS):,}: no BERT has so many"
+                    )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             rate = getattr(self, name)
             if rate is not None and not 0 <= rate < 1:

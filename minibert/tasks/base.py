@@ -72,10 +72,14 @@ class Feature:
 
 @dataclass
 class Encoded:
-    """Features in the order of their examples; notes: sentences for the user ("12 texts were cut at 128 tokens")."""
+    """Features in the order of their examples; notes: sentences for the user ("12 texts were cut at 128 tokens").
+
+    skipped: {"where", "reason"} of examples that have features but no target, so that nothing is learnt of them.
+    """
 
     features: list[Feature]
     notes: list[str] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -256,13 +260,26 @@ class Task(ABC, Generic[E, C]):
     def saved_settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that a config.json brings: what minibert wrote there, or what another program's words mean."""
         ours = config.get("minibert")
-        return dict(ours["settings"]) if isinstance(ours, dict) else cls.settings_of(config)
+        if not isinstance(ours, dict):
+            return cls.settings_of(config)
+        settings = ours.get("settings")
+        if not isinstance(settings, dict):
+            raise UserError(
+                "'minibert' names no settings", where="config.json", fix="it is of a damaged or foreign run"
+            )
+        return dict(settings)
 
     def own_settings(self) -> dict[str, Any]:
         """The task's own settings where they are not the defaults: what a saved model has to remember."""
         shared = {f.name for f in fields(FinetuneConfig)} - {"max_length"}
         own = [f for f in fields(self.config) if f.name not in shared]
         return {f.name: getattr(self.config, f.name) for f in own if getattr(self.config, f.name) != f.default}
+
+
+def check_types(features: Sequence[Feature], types: int, where: str) -> None:
+    """Raises UserError where rows of two texts are to go into a model that knows one type of tokens."""
+    if types < 2 and any(feature.second < len(feature.ids) for feature in features):
+        raise UserError("has one token type; rows of two texts need two", where=where, fix="take another checkpoint")
 
 
 def refuse_trained(kind: type[Task[Any, Any]], settings: Mapping[str, Any]) -> None:

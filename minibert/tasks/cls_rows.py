@@ -17,6 +17,7 @@ from minibert.tasks.base import Reading, input_format
 from minibert.tasks.tables import FORMATS, TableReader
 
 PLACES = {"text": "1", "label": "2"}  # where the default columns are in a file without header
+ALL_DIFFER = 8  # rows; of so many and more, labels that are all different are taken for another column
 MANY = 30  # rows; of so many and more, classes in more than half of them are taken for another column
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WRITTEN_LIST = re.compile(r"\[\s*(['\"].*)?\]", re.DOTALL)  # how Python writes a list of labels into a cell
@@ -138,7 +139,9 @@ def _text(value: Any, option: str, where: str) -> str:
 
 
 def _id(value: Any, where: str) -> Any:
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
+    if isinstance(value, bool) or not (
+        isinstance(value, str) or (isinstance(value, int | float) and _is_finite(value))
+    ):
         fix = "--id-column names a column of strings or numbers"
         raise UserError(f"the id is {type_name(value)}: {shorten(value)}", where, fix)
     return value
@@ -215,7 +218,8 @@ def label_names(examples: Sequence[ClsExample], config: ClsConfig) -> list[str]:
     if len(names) < 2 - config.multi_label:
         what = f"all {len(examples)} rows have the label {shorten(names[0])}" if names else "no row has a label"
         raise UserError(what, file, "give texts of other classes too, or another --label-column")
-    if len(examples) >= MANY and len(names) > len(examples) / 2 and not config.multi_label:
+    many = len(examples) >= MANY and len(names) > len(examples) / 2
+    if (many or len(names) == len(examples) >= ALL_DIFFER) and not config.multi_label:
         fix = "--label-column names another column; if these are classes, list them with --labels FILE"
         shown = ", ".join(map(shorten, names[:3]))
         raise UserError(f"{len(names)} classes in {len(examples)} rows, such as {shown}", file, fix)

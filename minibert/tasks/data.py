@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minibert.console import Console
+from minibert.corpus.read import doubts
 from minibert.errors import UserError
 from minibert.tasks.base import Feature, Reading, Task
 
@@ -50,6 +51,8 @@ def read_parts(
         task.check(reading.examples)
         encoded = task.encode(reading.examples, tokenizer, gold=True)
         reading.notes += encoded.notes
+        if name == "train":
+            reading.skipped += [{**item, "where": f"{path.name}, {item['where']}"} for item in encoded.skipped]
         parts[name] = Part(name, path, reading, encoded.features)
     if not any(feature.target is not None for feature in parts["train"].features):
         raise UserError("nothing in there can be learnt from", where=str(paths["train"]))
@@ -106,6 +109,8 @@ def show_data(task: AnyTask, parts: Mapping[str, Part], facts: Mapping[str, Any]
     for part in parts.values():
         if part.name != "train" and part.path.samefile(parts["train"].path):
             console.warn(f"{part.name} is the training file: what is measured there says nothing of other text")
+        for doubt in doubts([part.path], task.config.encoding):
+            console.warn(doubt)
         for note in part.reading.notes:
             console.say(f"  {part.path.name}: {note}")
         for what, records in (("skipped", part.reading.skipped), ("repaired", part.reading.repaired)):

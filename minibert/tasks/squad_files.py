@@ -18,6 +18,7 @@ from minibert.errors import UserError
 from minibert.tasks.base import Reading
 
 SHOWN = 60  # characters of a text in a message
+LONGEST_FILE = 1 << 30  # characters of a JSON file; SQuAD has 3 * 10**7
 LAYOUT = '{"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "1", "question": "...", "answers": [...]}]}]}]}'
 FLAT = '{"id": "1", "question": "...", "context": "...", "answers": [{"text": "...", "answer_start": 0}]}'
 ANOTHER = "; another of its answers is learnt"
@@ -207,7 +208,7 @@ def _records(path: Path, encoding: str, layout: str) -> Iterator[Record]:
     if layout == "jsonl":
         yield from _lines(path, encoding)
         return
-    text = "\n".join(line for block in line_blocks(path, encoding) for line in block)
+    text = _whole_text(path, encoding)
     if not layout and _is_jsonl(text):
         yield from _lines(path, encoding)
         return
@@ -223,6 +224,18 @@ def _records(path: Path, encoding: str, layout: str) -> Iterator[Record]:
         raise UserError(f"is no file of questions: {keys}", str(path), LAYOUT)
     for i, entry in enumerate(content, 1):
         yield from _article(entry, str(path), i)
+
+
+def _whole_text(path: Path, encoding: str) -> str:
+    """The text of a file. Raises: UserError for one that is too long to be taken apart in memory."""
+    lines: list[str] = []
+    size = 0
+    for block in line_blocks(path, encoding, longest=LONGEST_FILE):
+        lines += block
+        size += sum(map(len, block)) + len(block)
+        if size > LONGEST_FILE:
+            raise UserError(f"has more than {LONGEST_FILE:,} characters", str(path), f"write JSON lines: {FLAT}")
+    return "\n".join(lines)
 
 
 def _is_jsonl(text: str) -> bool:

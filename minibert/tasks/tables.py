@@ -8,14 +8,13 @@ process, and takes a blank before an opening quote for text.
 from __future__ import annotations
 
 import difflib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minibert.corpus.decoding import COMPRESSIONS, byte_blocks
 from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, shorten
+from minibert.corpus.read import seekable
 from minibert.errors import UserError
 
 FORMATS = {
@@ -24,6 +23,9 @@ FORMATS = {
 }  # fmt: skip
 NAMES = ("csv", "tsv", "jsonl", "parquet", "txt")
 Row = tuple[str, list[Any]]  # where it begins ("dev.csv:3"), the values asked for
+
+LONGEST_CELL = 1 << 24  # characters of a cell over several lines: a shelf of books
+LONGEST_NAME = 200  # characters of a name that others are compared with
 
 _PARQUET_ROWS = 1024  # read at a time
 
@@ -182,8 +184,7 @@ class TableReader:
 
         number = 0
         try:
-            packed = path.suffix.lower() in COMPRESSIONS  # parquet is read from its end: it has to be unpacked first
-            with pq.ParquetFile(io.BytesIO(b"".join(byte_blocks(path))) if packed else path) as file:
+            with seekable(path) as source, pq.ParquetFile(source) as file:
                 self._places(file.schema_arrow.names, str(path))
                 for batch in file.iter_batches(_PARQUET_ROWS, columns=list(set(self.wanted.values()))):
                     columns = [batch.column(name).to_pylist() for name in self.wanted.values()]
@@ -225,6 +226,7 @@ def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = Tr
                 place = end + 1
                 continue
             parts: list[str] = []
+            size = 0
             place += 1
             while (end := line.find('"', place)) < 0 or line.startswith('""', end):
                 if end >= 0:
@@ -232,6 +234,9 @@ def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = Tr
                     place = end + 2
                     continue
                 parts.append(line[place:] + "\n")
+                size += len(parts[-1])
+                if size > LONGEST_CELL:
+                    raise UserError(f"a quote that is not closed in {size:,} characters: {shorten(start)}", where, fix)
                 number, line = next(lines, (0, ""))
                 if not number:
                     raise UserError(f"a quote that is never closed: {shorten(start)}", where, fix)
@@ -248,6 +253,8 @@ def csv_records(path: Path, encoding: str, delimiter: str, *, quoting: bool = Tr
 
 def near(name: str, names: Sequence[str]) -> str:
     """The one of the names that is most like `name`, whatever the case; "" where none is."""
+    if len(name) > LONGEST_NAME:  # the comparison takes the product of both lengths
+        return ""
     folded = {other.casefold(): other for other in reversed(names)}
     found = difflib.get_close_matches(name.casefold(), folded, n=1)
     return folded[found[0]] if found else ""

@@ -73,7 +73,7 @@ def encode_questions(
         for (start, length), target in zip(windows, targets, strict=True):
             row = np.concatenate((head, ids[start : start + length], [tokenizer.sep_token_id]), dtype=np.int32)
             features.append(Feature(first + i, row, len(head), target, Window(offsets, start, length)))
-    return Encoded(features, tally.notes() if examples else [])
+    return Encoded(features, tally.notes() if examples else [], tally.skipped)
 
 
 def _room(config: QaConfig, question: int, context: int, where: str) -> int:
@@ -133,6 +133,7 @@ def _targets(
     place = tokens_of(offsets, *example.span) if example.span else None
     if example.span is None or place is None:
         tally.counts["unplaced"] += 1
+        tally.skip(example, "its answer has no place in the context, so that it is not in the loss")
         return [NOWHERE] * len(windows)
     start, end = place
     targets = [
@@ -141,6 +142,7 @@ def _targets(
     ]
     if set(targets) == {NO_ANSWER}:
         tally.in_no_window.append(example.id)
+        tally.skip(example, "its answer is whole in no window, so that it is not in the loss")
         return [NOWHERE] * len(windows)
     begin, stop = int(offsets[start, 0]), int(offsets[end, 1])
     answer = example.context[slice(*example.span)].strip()
@@ -158,6 +160,10 @@ class _Tally:
     rooms: set[int] = field(default_factory=set)
     windowed: Counter[int] = field(default_factory=Counter)  # questions with several windows, by the step between them
     in_no_window: list[str | int | None] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def skip(self, example: QaExample, reason: str) -> None:
+        self.skipped.append({"where": f"question {str(example.id)!r}", "reason": reason})
 
     def notes(self) -> list[str]:
         config, counts = self.config, self.counts

@@ -1,11 +1,11 @@
 """A tokenizer's files on disk -> vocabulary and settings; whatever is not a BERT tokenizer is named and refused."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minibert.atomic import read_json
 from minibert.errors import UserError
 from minibert.tokenization.vocabulary import CONTINUATION
 
@@ -16,6 +16,9 @@ OTHER_TOKENIZERS = {
     "merges.txt": "a byte-pair (BPE) tokenizer",
     "vocab.json": "a byte-pair (BPE) tokenizer",
 }
+SHORTEST = 3  # [CLS], a token, [SEP]
+MOST_TOKENS = 10_000_000
+MOST_BYTES = 1 << 30
 CASED_SHARE = 0.01  # of pieces with a capital letter; Google's vocabularies: cased .29, uncased and Chinese below .0001
 
 
@@ -68,12 +71,17 @@ def _read_tokenizer(path: Path) -> TokenizerFiles:
         tokens, settings = _read_tokenizer_json(path)
     else:
         tokens = read_vocabulary(path)
+    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        if not isinstance(settings.get(name), bool | None):
+            raise UserError(f"{name} is {settings[name]!r}, not true or false", where=str(path))
     longest = settings.get("model_max_length")
+    if longest is not None and (not isinstance(longest, int | float) or not longest >= SHORTEST):
+        raise UserError(f"model_max_length is {longest!r}, not a number of {SHORTEST} or more", where=str(path))
     return TokenizerFiles(
         tokens=tokens,
-        lowercase=bool(settings.get("do_lower_case", not _looks_cased(tokens))),
+        lowercase=settings.get("do_lower_case", not _looks_cased(tokens)),
         strip_accents=settings.get("strip_accents"),
-        chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        chinese_chars=settings.get("tokenize_chinese_chars", True),
         model_max_length=int(longest) if longest and longest < 1e9 else None,  # 1e30 is how "none" is written
     )
 
@@ -83,7 +91,11 @@ def read_vocabulary(path: Path) -> list[str]:
 
     Raises: UserError naming file:line for bytes that are not UTF-8, an empty line in the middle, a token given twice.
     """
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"has {path.stat().st_size:,} bytes: no vocabulary is so large", where=str(path))
     raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if raw.count(b"\n") > MOST_TOKENS:
+        raise UserError(f"has more than {MOST_TOKENS:,} lines: no vocabulary is so large", where=str(path))
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -113,12 +125,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8 at byte {error.start}", where=str(path)) from None
+    content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"a JSON {type(content).__name__} where an object is expected", where=str(path))
     return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from accelerate import Accelerator
@@ -25,6 +25,7 @@ from minibert.training.data import PretrainingData
 from minibert.training.optim import StepSchedule, TimeSchedule
 
 MOST_UNKNOWN = 0.5  # of the tokens; what is left says next to nothing
+M = TypeVar("M", bound=nn.Module)
 
 
 def check_positions(config: PretrainConfig, source: Path | None) -> None:
@@ -76,17 +77,20 @@ def make_model(
         attention_probs_dropout_prob=config.attention_dropout, max_position_embeddings=config.max_positions,
         pad_token_id=tokenizer.pad_token_id, norm=config.norm, positions=config.positions,
     )  # fmt: skip
-    try:
-        model = BertForPreTraining(shape)
-    except (RuntimeError, MemoryError, OverflowError) as error:
-        raise UserError(
-            f"a model of {shape.num_hidden_layers} layers, {shape.hidden_size} wide, does not fit into memory",
-            fix="take a smaller recipe or --hidden-size",
-        ) from error  # fmt: skip
+    model = new_model(BertForPreTraining, shape, "take a smaller recipe or --hidden-size")
     initialise(
         model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
     )
     return model
+
+
+def new_model(kind: type[M], shape: BertConfig, fix: str) -> M:
+    """A model of random weights. Raises: UserError where there is no memory for it."""
+    try:
+        return kind(shape)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        size = f"{shape.num_hidden_layers} layers, {shape.hidden_size} wide, {shape.vocab_size} tokens"
+        raise UserError(f"a model of {size} does not fit into memory", fix=fix) from error
 
 
 def save_memory(model: nn.Module) -> None:

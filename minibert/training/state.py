@@ -15,12 +15,21 @@ from typing import Any
 
 import torch
 
-from minibert.atomic import clear_leftovers, remove, write_whole
+from minibert.atomic import clear_leftovers, read_json, remove, write_whole
+from minibert.checkpoint.weights import load_pickle
 from minibert.errors import UserError
 from minibert.training.optim import Optimizers
 
 STATE = "training_state"
 MANIFEST = "manifest.json"
+NEEDED = {f"{STATE}/optimizer.pt", f"{STATE}/place.json"}
+OLDER = "delete this checkpoint's folder, and --resume goes on from the one before it, or begins anew"
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "step": (int,), "phase": (int,), "tokens": (int,), "cursor": (dict,), "best": (dict,), "record": (dict,),
+    "store": (str,), "elapsed": (int, float), "reserve": (int, float),
+}  # fmt: skip
 
 
 def _digest(path: Path) -> str:
@@ -65,6 +74,8 @@ def fault_of(folder: Path) -> str | None:
     manifest = folder / STATE / MANIFEST
     try:
         expected = json.loads(manifest.read_text("utf-8"))
+        if NEEDED - expected.keys():
+            return f"{STATE}/{MANIFEST} is missing or broken"
         for name, (size, digest) in expected.items():
             path = folder / name
             if not path.is_file():
@@ -73,7 +84,7 @@ def fault_of(folder: Path) -> str | None:
                 return f"{name} has {path.stat().st_size} bytes instead of {size}"
             if _digest(path) != digest:
                 return f"{name} has been changed"
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return f"{STATE}/{MANIFEST} is missing or broken"
     return None
 
@@ -94,20 +105,41 @@ def newest_complete(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, st
 
 
 def load_place(folder: Path) -> dict[str, Any]:
-    """Where in the training a checkpoint stands: step, cursor, time, tokens."""
-    place: dict[str, Any] = json.loads((folder / STATE / "place.json").read_text("utf-8"))
+    """Where in the training a checkpoint stands: step, cursor, time, tokens. Raises: UserError for what is no place."""
+    path = folder / STATE / "place.json"
+    place = read_json(path)
+    if not isinstance(place, dict) or not all(is_kept(name, place.get(name)) for name in {*KINDS, *place}):
+        raise UserError("is not the place of a run", where=str(path), fix=OLDER)
     return place
 
 
+def is_kept(name: str, value: Any) -> bool:
+    """Whether a value is one that save_state writes under this name; None where it is not there."""
+    if value is None:
+        return name != "step"
+    if type(value) not in KINDS.get(name, (type(value),)):
+        return False
+    if name == "store":  # the name of a folder beside others
+        return re.fullmatch("(prepared-)?[0-9a-f]*", value) is not None
+    return not isinstance(value, int | float) or 0 <= value < 1e18
+
+
 def load_state(folder: Path, optimizers: Optimizers, scaler: Any) -> None:
-    """Put the state of optimizers and scaler back; the weights are loaded like any model's."""
-    state = torch.load(folder / STATE / "optimizer.pt", map_location="cpu", weights_only=True)
-    if len(state["optimizers"]) != len(optimizers):
-        raise UserError("was saved with another --optimizer", where=str(folder))
-    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
-    if scaler is not None and state["scaler"] is not None:
-        scaler.load_state_dict(state["scaler"])
+    """Put the state of optimizers and scaler back; the weights are loaded like any model's.
+
+    Raises: UserError for a file that does not hold such a state; none of its code is run.
+    """
+    path = folder / STATE / "optimizer.pt"
+    state = load_pickle(path)
+    try:
+        if len(state["optimizers"]) != len(optimizers):
+            raise UserError("was saved with another --optimizer", where=str(folder))
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        if scaler is not None and state["scaler"] is not None:
+            scaler.load_state_dict(state["scaler"])
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(f"is not the state of this run's optimizer ({error})", where=str(path), fix=OLDER) from error
 
 
 def checkpoint_path(checkpoints: Path, step: int) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minibert.corpus.decoding import COMPRESSIONS, byte_blocks, check_encoding
+from minibert.corpus.decoding import COMPRESSIONS, check_encoding
 from minibert.corpus.json_lines import (
     has_escaped_surrogate,
     numbered_lines,
@@ -17,6 +16,7 @@ from minibert.corpus.json_lines import (
     shorten,
     type_name,
 )  # fmt: skip
+from minibert.corpus.read import seekable
 from minibert.errors import UserError
 from minibert.tasks.tables import FORMATS, TableReader, csv_records, near
 
@@ -138,8 +138,7 @@ def parquet_columns(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        packed = path.suffix.lower() in COMPRESSIONS
-        with pq.ParquetFile(io.BytesIO(b"".join(byte_blocks(path))) if packed else path) as file:
+        with seekable(path) as source, pq.ParquetFile(source) as file:
             return [str(name) for name in file.schema_arrow.names]
     except (pa.ArrowException, OSError):
         return []

@@ -137,7 +137,7 @@ def test_config_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(UserError, match=r"config.json: cannot be read: Permission denied"):
         load_config(tmp_path)
 

@@ -205,6 +205,90 @@ def test_binary_is_refused_and_named(refused):
     assert "zstd data" in refused(zstandard.compress(b"text" * 9)).fix
 
 
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
+class TestWhatStandsBehindAnArchive:
+    """Nothing of a file is left out unseen: what comes behind an archive is read, or named."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(tail=st.binary(min_size=1, max_size=40), text=st.text("ab\n", max_size=40))
+    def test_rubbish_is_refused(self, compression, tail, text):
+        data = COMPRESS[compression](text.encode())
+        with tempfile.TemporaryDirectory() as folder:
+            path = written(Path(folder), data + tail, f"a.txt{compression}")
+            if not tail.strip(b"\0") and compression != ".zst":
+                assert lines_of(path) == lines_of(written(Path(folder), text.encode()))
+            else:
+                with pytest.raises(UserError, match="archive"):
+                    lines_of(path)
+
+    def test_a_member_that_is_cut_off_is_refused(self, tmp_path, refused, compression):
+        pack = COMPRESS[compression]
+        refused(pack(b"one\n") + pack(b"two\n")[:-4], name=f"a.txt{compression}")
+
+    def test_members_with_zeros_between_them_are_all_read(self, tmp_path, monkeypatch, compression):
+        pack = COMPRESS[compression]
+        gap = b"" if compression == ".zst" else b"\0" * 8
+        for block_bytes in (1, 7, 1 << 18):
+            monkeypatch.setattr(decoding, "BLOCK_BYTES", block_bytes)
+            path = written(tmp_path, pack(b"one\n") + gap + pack(b"two\n") + gap, f"a.txt{compression}")
+            assert lines_of(path) == ["one", "two"]
+
+    def test_an_empty_file_is_no_archive(self, refused, compression):
+        refused(b"", name=f"a.txt{compression}")
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "encoding"),
+    [
+        (b"%PDF-1.4\nplain characters\n", "a PDF", "utf-8"),
+        (b"{\\rtf1 plain characters}\n", "an RTF document", "utf-8"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "git lfs pull", "utf-8"),
+        (bytes(range(256)) * 4, "control characters", "latin-1"),
+        (b"\x1b[31m\x07" * 50, "control characters", "utf-8"),
+        (b"good text\n" * 40_000 + b"\0" * 300_000, ":40001: 124288 of 262144", "utf-8"),
+    ],
+    ids=["pdf", "rtf", "lfs", "random bytes", "escapes", "a hole at the end"],
+)
+def test_what_is_no_text_is_named(refused, data, said, encoding):
+    assert said in str(refused(data, encoding=encoding))
+
+
+def test_a_line_that_fills_the_memory_is_refused_with_its_place(tmp_path):
+    path = written(tmp_path, gzip.compress(b"one\n" + b"a" * 10_000_000), "a.txt.gz")
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"a.txt.gz:2: a line of more than 1,000,000 characters"):
+        list(line_blocks(path, longest=1_000_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5_000_000
+    assert lines_of(path)[1] == "a" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("naïve café\n".encode().decode("cp1252") * 5, "it is utf-8 that was read as cp1252"),
+        ("今天我要上学了\n".encode("gb18030").decode("latin-1") * 5, "it is gb18030 that was read as latin-1"),
+        ("lost \ufffd\ufffd text\n" * 5, "are U+FFFD"),
+        ("<!DOCTYPE html>\n<p>text", "HTML"),
+    ],
+    ids=["utf-8", "gb18030", "lost", "html"],
+)
+def test_text_that_was_spoilt_before_is_doubted(text, said):
+    assert said in (decoding.doubt(text) or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain\n" * 9, "naïve café, Ärger, façade\n" * 9, "今天我要上学了\n" * 9, "Ã and Â are letters\n" * 2,
+     "é\n" * 9,
+     "Ελληνικά\n" * 9, "Русский\n" * 9, "“quoted” – dash…\n" * 9],
+    ids=range(9),
+)  # fmt: skip
+def test_good_text_is_not_doubted(text):
+    assert decoding.doubt(text) is None
+
+
 def test_a_few_nulls_are_text(tmp_path):
     text = "a\0b" + "\0" * 7 + "word " * 100
     assert lines_of(written(tmp_path, text.encode())) == [text]

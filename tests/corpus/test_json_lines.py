@@ -1,8 +1,17 @@
 """JSON objects, one a line."""
 
+import json
+
 import pytest
 
-from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, shorten
+from minibert.corpus.json_lines import (
+    depth,
+    has_escaped_surrogate,
+    numbered_lines,
+    parse_object,
+    refuse_half_pairs,
+    shorten,
+)
 from minibert.errors import UserError
 
 
@@ -26,6 +35,25 @@ def test_a_key_that_stands_twice_is_an_error_where_it_is_asked_for():
     assert parse_object('{"a": 1, "a": 2}', "f:1", "") == {"a": 2}
     with pytest.raises(UserError, match="the key 'a' stands twice"):
         parse_object('{"a": 1, "a": 2}', "f:1", "", unique_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"), [("3", 0), ('{"a": 1}', 1), ('{"a": [1]}', 2), ('[[], [[1]], {"a": {}}]', 3)]
+)
+def test_depth_counts_what_stands_in_each_other(text, deep):
+    assert depth(json.loads(text)) == deep
+
+
+def test_deep_objects_are_refused_before_anything_goes_down_into_them():
+    parse_object('{"a": ' + "[" * 90 + "]" * 90 + "}", "f:1", "")
+    with pytest.raises(UserError, match=r"f:1: not JSON that can be read: it is nested too deep"):
+        parse_object('{"a": ' + "[" * 300 + "]" * 300 + "}", "f:1", "")
+
+
+def test_many_keys_of_which_the_last_stands_twice_are_looked_through_quickly():
+    line = "{" + ", ".join(f'"k{i}": 0' for i in range(200_000)) + ', "k199999": 1}'
+    with pytest.raises(UserError, match="the key 'k199999' stands twice"):
+        parse_object(line, "f:1", "", unique_keys=True)
 
 
 @pytest.mark.parametrize("value", ["\ud83d", ["ok", "\udc00"], {"\ud800": 1}])

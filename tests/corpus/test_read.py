@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibert.corpus import decoding
-from minibert.corpus.read import find_files, fingerprint, read_documents, spool_stdin
+from minibert.corpus.read import Skipped, doubts, find_files, fingerprint, read_documents, read_pieces, spool_stdin
 from minibert.errors import UserError
 
 
@@ -355,3 +355,46 @@ def test_compressed_parquet_that_finds_no_room_to_be_unpacked_is_one_message(tmp
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115
     with pytest.raises(UserError, match=r"cannot be written: No space left on device\n  fix: make room or .*TMPDIR"):
         documents(packed)
+
+
+def test_records_without_text_are_counted_with_their_places(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "one"}\n{"text": ""}\n{"text": " \\n\\u3000"}\n{"text": "two"}\n', "utf-8"
+    )
+    table(tmp_path / "b.parquet", text=["", "three", " "])
+    skipped = Skipped()
+    files = [tmp_path / "a.jsonl", tmp_path / "b.parquet"]
+    documents = [lines for lines, _ in read_pieces(files, skipped=skipped)]
+    assert documents == [["one"], ["two"], ["three"]]
+    assert skipped.count == 4
+    places = ["a.jsonl:2", "a.jsonl:3", "b.parquet: row 1", "b.parquet: row 3"]
+    assert [Path(where).name for where in skipped.first] == places
+
+
+def test_the_list_of_records_without_text_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("minibert.corpus.read.LISTED", 3)
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n' * 10, "utf-8")
+    skipped = Skipped()
+    assert not list(read_pieces([tmp_path / "a.jsonl"], skipped=skipped))
+    assert (skipped.count, len(skipped.first)) == (10, 3)
+
+
+def test_a_text_that_stands_twice_in_a_record_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one", "text": "two"}\n', "utf-8")
+    with pytest.raises(UserError, match=r"a.jsonl:1: not JSON: the key 'text' stands twice"):
+        list(read_documents([tmp_path / "a.jsonl"]))
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    column = pa.array(["a"])
+    pq.write_table(pa.Table.from_arrays([column, column], ["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="several columns are called 'text'"):
+        list(read_documents([tmp_path / "a.parquet"]))
+
+
+def test_doubts_about_files_name_them(tmp_path):
+    (tmp_path / "good.txt").write_text("naïve café\n" * 9, "utf-8")
+    (tmp_path / "bad.txt").write_text("naïve café\n".encode().decode("cp1252") * 9, "utf-8")
+    table(tmp_path / "c.parquet", text=["a"])
+    (found,) = doubts(sorted(tmp_path.iterdir()), "utf-8")
+    assert found.startswith(f"{tmp_path / 'bad.txt'}: it is utf-8 that was read as cp1252")

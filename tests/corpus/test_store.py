@@ -12,7 +12,7 @@ import pytest
 from minibert.atomic import machine
 from minibert.corpus import store as module
 from minibert.corpus.read import fingerprint
-from minibert.corpus.store import open_store
+from minibert.corpus.store import open_store, whole_store
 from minibert.corpus.tokenize import tokenise
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
@@ -277,3 +277,24 @@ def test_store_travels_to_a_worker_by_its_name(two_documents, tmp_path):
 def test_facts_are_plain_json(two_documents, tmp_path):
     store, _ = build(two_documents, tmp_path / "stores")
     assert json.loads((store.folder / "store.json").read_text())["characters"] == 14
+
+
+def test_a_token_that_is_not_in_the_vocabulary_is_named(two_documents, tmp_path):
+    store, _ = build(two_documents, tmp_path / "stores")
+    largest = max(int(part.max()) for part in store._ids)
+    with pytest.raises(UserError, match=f"is damaged: it holds the token {largest} of {largest}"):
+        store.token_counts(largest, without=np.zeros(0, np.int64))
+
+
+def test_a_store_whose_sentences_are_not_those_of_its_tokens_is_built_again(two_documents, tmp_path):
+    store, _ = build(two_documents, tmp_path / "stores")
+    arrow = store.folder / "tokens.arrow"
+    data = arrow.read_bytes()
+    lengths = np.concatenate(store._table.column("sentence_lengths").to_pylist()).astype("<i4")
+    assert data.count(lengths.tobytes()) == 1
+    arrow.write_bytes(data.replace(lengths.tobytes(), (lengths + 1).astype("<i4").tobytes()))
+    assert whole_store(store.folder) is None
+    again, there = build(two_documents, tmp_path / "stores")
+    assert not there
+    assert arrow.read_bytes() == data
+    assert again.facts["records_without_text"] == 0

@@ -601,3 +601,11 @@ def test_given_cases(shared, tokenizer):
 def test_one_label_for_everything_is_noticed(gold, given, said):
     examples = [ClsExample("t", label=name) for name in gold]
     assert task(["a", "b"]).one_sided(examples, [{"label": name} for name in given]) == said
+
+
+def test_labels_that_are_all_different_are_taken_for_another_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "".join(f"a text,{i}.5\n" for i in range(8)), "utf-8")
+    task = Cls(ClsConfig())
+    with pytest.raises(UserError, match="8 classes in 8 rows"):
+        task.settled(task.read(path, gold=True, train=True).examples)

@@ -331,3 +331,14 @@ def test_given_cases(shared):
     swapped = rows(cases / "E07/swapped.csv", "csv", sentence)
     assert [values for _, values in swapped] == [["good film", "pos"], ["bad film", "neg"]]
     assert json.dumps([v[1] for _, v in rows(cases / "E05/cls.jsonl", "jsonl")]) == '[["a"], ["a", "b"], [], ["b"]]'
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("minibert.tasks.tables.LONGEST_CELL", 100)
+    (tmp_path / "a.csv").write_text('text,label\nfine,a\n"begun,b\n' + "line,c\n" * 1000, "utf-8")
+    with pytest.raises(UserError, match=r"a.csv:3: a quote that is not closed in \d+ characters: '\"begun,b'"):
+        list(csv_records(tmp_path / "a.csv", "utf-8", ","))
+
+
+def test_names_of_a_megabyte_are_not_compared():
+    assert near("a" * 10**6, ["b" * 10**6, "a" * 10**6]) == ""

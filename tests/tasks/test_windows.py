@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibert.errors import UserError
+from minibert.tasks.data import read_parts
 from minibert.tasks.qa import Qa, QaConfig
 from minibert.tasks.squad_files import QaExample
 from minibert.tasks.windows import cut_windows, tokens_of, with_marks
@@ -235,3 +236,17 @@ def test_the_shared_case_of_cut_answers(shared):
     assert (starts, ends) == ((0, 7, 0, 0), (0, 10, 0, 0))
     assert [feature.target for feature in encoded.features[4:]] == [(-1, -1)] * 4
     assert json.dumps(encoded.notes).count("'2'") == 1
+
+
+def test_questions_that_are_not_in_the_loss_are_listed(tmp_path):
+    context = " ".join(WORDS)
+    answers = {"q1": " ".join(WORDS[13:17]), "q2": " ".join(WORDS[12:26])}
+    questions = [{"id": name, "question": "q q", "answers": [text]} for name, text in answers.items()]
+    content = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(content), "utf-8")
+    _, parts = read_parts(Qa(QaConfig(max_length=20, stride=5)), {"train": path, "dev": path}, TOKENIZER)
+    (skipped,) = parts["train"].reading.skipped
+    assert skipped["where"] == "train.json, question 'q2'"
+    assert "whole in no window" in skipped["reason"]
+    assert parts["dev"].reading.skipped == []  # it is measured all the same

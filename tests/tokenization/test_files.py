@@ -147,7 +147,7 @@ def test_a_tokenizer_json_without_vocabulary_is_refused(saved: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"{\n\n]", "tokenizer_config.json:3: not valid JSON"), (b"[]", "a JSON list"), (b'{"a":"\xff"}', "not UTF-8")],
+    [(b"{\n\n]", "tokenizer_config.json:3: not JSON"), (b"[]", "a JSON list"), (b'{"a":"\xff"}', "not UTF-8")],
 )
 def test_a_broken_json_file_is_named(saved: Path, content: bytes, problem: str) -> None:
     (saved / "tokenizer_config.json").write_bytes(content)
