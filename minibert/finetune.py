@@ -32,7 +32,7 @@ from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_part
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import state
 from minibert.training.best import Best
-from minibert.training.devices import Stop, leaves_padding_out, make_accelerator
+from minibert.training.devices import SAME_OUT, Stop, check_same, leaves_padding_out, make_accelerator
 from minibert.training.inference import in_float32, infer
 from minibert.training.loop import train_steps
 from minibert.training.memory import check_memory, explaining_lack
@@ -40,6 +40,7 @@ from minibert.training.optim import StepSchedule, build_optimizers
 from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
 from minibert.training.setup import new_model, refuse_unknown, save_memory
+from minibert.training.sharding import check_settings, is_spread, prepare, whole, whole_states
 from minibert.training.watch import Watch
 
 HEADS = ("classifier.", "qa_outputs.")
@@ -80,6 +81,7 @@ def finetune(
     accelerator = make_accelerator(
         precision=config.precision, tracker=config.tracker, out=out, batch_size=config.batch_size
     )
+    check_settings(precision=accelerator.mixed_precision, compiled=False)
     main = accelerator.is_main_process
     if console is None or not main:
         console = Console(silent=not main)
@@ -97,6 +99,7 @@ def finetune(
         if dry_run:
             return facts
         data = fingerprint([part.path for part in parts.values()])
+        check_same(accelerator, (resume, config, data), "the settings, files, or what is in --out, are", SAME_OUT)
         if resume:
             check_same_data(out, data)
         if main:
@@ -278,17 +281,18 @@ class Training:
         self.run, self.seed, self.folder, self.stop = run, seed, folder, stop
         self.accelerator, config, task = run.accelerator, run.config, run.task
         resume_from = find_checkpoint(folder, run.console)
+        check_same(run.accelerator, resume_from and resume_from.name, "the newest checkpoint is", SAME_OUT)
         self.place: dict[str, Any] = {"step": 0, "cursor": Cursor().state(), "tokens": 0, "best": {}, "record": None}
         if resume_from is not None:
             self.place = state.load_place(resume_from)
         self.model = run.make_model(seed, resume_from)
         self.model.train()
-        self.network = self.accelerator.prepare(self.model)
+        self.network = prepare(self.accelerator, self.model)
         self.optimizers = build_optimizers(
-            self.model, name="adamw", lr=config.lr, muon_lr=0.0, weight_decay=config.weight_decay,
+            self.network, name="adamw", lr=config.lr, muon_lr=0.0, weight_decay=config.weight_decay,
             adam_beta2=config.adam_beta2,
         )  # fmt: skip
-        if seed == config.seed:
+        if seed == config.seed and not is_spread(self.network):
             longest = max(run.rows, key=lambda feature: len(feature.ids))
             check_memory(
                 self.model, self.accelerator, self.optimizers, run.loss_sums,
@@ -365,7 +369,8 @@ class Training:
         if "dev" not in self.run.parts:
             return
         step = self.place["step"]
-        measured = self.run.measure(self.model, "dev", self.run.task, self.stop)
+        with whole(self.accelerator, self.network, self.model) as model:
+            measured = self.run.measure(model, "dev", self.run.task, self.stop)
         self.end_if_told()
         self.record.evaluation(step, measured.scores)
         if self.best.better(measured.scores[self.best.metric], step):
@@ -385,14 +390,17 @@ class Training:
         self.record.check()
         self.place["record"] = self.record.state()
         self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            checkpoints = self.folder / "checkpoints"
-            state.save_state(
-                state.checkpoint_path(checkpoints, step),
-                lambda target: self.run.save_model(self.model, self.chosen, target),
-                self.optimizers, self.accelerator.scaler, self.place,
-            )  # fmt: skip
-            state.keep_newest(checkpoints, self.run.config.keep, step, also=self.best.step)
+        main = self.accelerator.is_main_process
+        states = whole_states(self.optimizers, kept=main)
+        with whole(self.accelerator, self.network, self.model) as model:
+            if main:
+                checkpoints = self.folder / "checkpoints"
+                state.save_state(
+                    state.checkpoint_path(checkpoints, step),
+                    lambda target: self.run.save_model(model, self.chosen, target),
+                    states, self.accelerator.scaler, self.place,
+                )  # fmt: skip
+                state.keep_newest(checkpoints, self.run.config.keep, step, also=self.best.step)
         self.accelerator.wait_for_everyone()
         self.saved_step = step
 

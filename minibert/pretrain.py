@@ -30,7 +30,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
 from minibert.training.compiling import check_compiler, compile_model
 from minibert.training.data import PretrainingData
-from minibert.training.devices import Stop, make_accelerator
+from minibert.training.devices import SAME_OUT, Stop, check_same, make_accelerator, one_reads_first
 from minibert.training.memory import check_memory, explaining_lack
 from minibert.training.optim import build_optimizers
 from minibert.training.record import Record
@@ -43,6 +43,7 @@ from minibert.training.setup import (
     refuse_unknown,
     save_memory,
 )
+from minibert.training.sharding import check_settings, is_spread, prepare, whole, whole_states
 from minibert.training.watch import Watch
 
 
@@ -88,9 +89,12 @@ def _pretrain(  # noqa: C901 - one story, told in order
 ) -> dict[str, Any]:  # fmt: skip
     """pretrain, with the run folder held."""
     main = accelerator.is_main_process
+    check_settings(precision=accelerator.mixed_precision, compiled=config.compile)
+    check_same(accelerator, (resume, config), "the settings, or what is in --out, are", SAME_OUT)
     if config.compile:
         check_compiler(accelerator.device)
     resume_from = find_checkpoint(out, console) if resume else None
+    check_same(accelerator, resume_from and resume_from.name, "the newest checkpoint is", SAME_OUT)
     source = resume_from or start_from
     check_positions(config, source)
     place: dict[str, Any] = {
@@ -101,7 +105,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         place = state.load_place(resume_from)
 
     # the data: one process reads the text, the others find what it left
-    with accelerator.local_main_process_first():
+    with one_reads_first(accelerator):
         tokenizer, store = prepare_data(
             files,
             config,
@@ -137,15 +141,16 @@ def _pretrain(  # noqa: C901 - one story, told in order
     if config.gradient_checkpointing:
         save_memory(model)
     model.train()  # one that was loaded is in evaluation mode
-    network = accelerator.prepare(model)
+    network = prepare(accelerator, model)
     optimizers = build_optimizers(
-        model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
+        network, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
         adam_beta2=config.adam_beta2,
     )  # fmt: skip
-    check_memory(
-        model, accelerator, optimizers, pretraining.loss_sums, data.longest_batches(accelerator.num_processes), console,
-        can_save=not config.gradient_checkpointing,
-    )  # fmt: skip
+    if not is_spread(network):
+        check_memory(
+            model, accelerator, optimizers, pretraining.loss_sums, data.longest_batches(accelerator.num_processes),
+            console, can_save=not config.gradient_checkpointing,
+        )  # fmt: skip
     if config.compile:
         (max_length, rows, _), *_ = data.phases()
         rows = min(rows, config.batch_size // accelerator.num_processes)
@@ -171,7 +176,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
         if not len(held_out):
             return {}
         batches = (batch for batch in data.held_out_batches(accelerator) if not stop.signal)
-        found = pretraining.measure(accelerator, network, batches, unigram, tokenizer.mask_token_id)
+        with whole(accelerator, network, model) as measured:
+            found = pretraining.measure(accelerator, measured, batches, unigram, tokenizer.mask_token_id)
         return {} if stop.agreed() else found
 
     def save() -> None:
@@ -180,14 +186,16 @@ def _pretrain(  # noqa: C901 - one story, told in order
         record.check()
         place["record"] = record.state()
         accelerator.wait_for_everyone()
-        if main:
-            checkpoints = out / "checkpoints"
-            state.save_state(
-                state.checkpoint_path(checkpoints, place["step"]),
-                lambda folder: save_checkpoint(model, tokenizer, folder),
-                optimizers, accelerator.scaler, place,
-            )  # fmt: skip
-            state.keep_newest(checkpoints, config.keep, place["step"])
+        states = whole_states(optimizers, kept=main)
+        with whole(accelerator, network, model) as trained:
+            if main:
+                checkpoints = out / "checkpoints"
+                state.save_state(
+                    state.checkpoint_path(checkpoints, place["step"]),
+                    lambda folder: save_checkpoint(trained, tokenizer, folder),
+                    states, accelerator.scaler, place,
+                )  # fmt: skip
+                state.keep_newest(checkpoints, config.keep, place["step"])
         accelerator.wait_for_everyone()
         saved[0] = place["step"]
 
@@ -227,8 +235,10 @@ def _pretrain(  # noqa: C901 - one story, told in order
         record.evaluation(place["step"], metrics)
         record.note_findings(record.watch.measured(place["step"], 1.0, metrics))
         record.note_findings(record.watch.ended(place["step"]))
+        with whole(accelerator, network, model) as trained:
+            if main:
+                publish(out, lambda folder: save_checkpoint(trained, tokenizer, folder))
         if main:
-            publish(out, lambda folder: save_checkpoint(model, tokenizer, folder))
             write_json(out / "metrics.json", metrics)
             console.table(f"done: {out}", pretraining.in_rows(metrics))
         accelerator.wait_for_everyone()

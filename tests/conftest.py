@@ -111,7 +111,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def text_of() -> Callable[..., str]:
     return make_text
 

@@ -3,8 +3,8 @@
 Right answers come from each case's expected.txt, or are worked out from its files here. The same behaviours are tested
 elsewhere with small inputs of our own; these tests run only where the folder of cases lies beside the checkout.
 Fine-tuning's cases, and the sides of A01, A02, A05, A10, B01, D01 and D07 that are its own, are in
-test_cases_finetune.py. Left to other tests: D03's two processes (test_pretrain.py), D07's crash in the middle of saving
-(training/test_state.py).
+test_cases_finetune.py. Left to other tests: D03's two processes (test_processes.py), D07's crash in the middle of
+saving (training/test_state.py).
 """
 
 import csv

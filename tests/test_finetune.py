@@ -373,35 +373,6 @@ def test_sigterm_saves_and_resume_ends_the_same(model, files, tmp_path):
     assert metrics[0] == metrics[1]
 
 
-@pytest.mark.slow
-def test_two_processes_give_the_same_scores_and_predictions(model, files, tmp_path):
-    """Uneven last batches; a file of fewer records than processes."""
-    few, lone = make_file(tmp_path / "few.csv", 5, 7), make_file(tmp_path / "lone.csv", 1, 7)
-    words = [
-        "finetune", "--task", "cls", "--model", model, "--train", files["train"], "--dev", few, "--max-length", 16,
-        "--batch-size", 8, "--lr", 1e-3, "--precision", "fp32", "--dropout", 0, "--attention-dropout", 0, "--epochs", 2,
-    ]  # fmt: skip
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    for name, start in (("one", [sys.executable]), ("two", launch)):
-        for rest in (
-            [*words, "--out", tmp_path / name],
-            ["predict", "--model", tmp_path / "one", lone, "--out", tmp_path / f"{name}.jsonl", "--batch-size", 2],
-            ["evaluate", "--model", tmp_path / "one", few, "--out", tmp_path / f"{name}.json", "--batch-size", 2],
-        ):
-            environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
-            done = subprocess.run(
-                [*map(str, start), "-m", "minibert", *map(str, rest)], capture_output=True, text=True, env=environment
-            )
-            assert done.returncode == 0, done.stderr
-    one, two = ((tmp_path / f"{name}.jsonl").read_text("utf-8") for name in ("one", "two"))
-    assert one == two
-    assert len(one.splitlines()) == 1
-    scores = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two")]
-    assert scores[1] == pytest.approx(scores[0], abs=1e-12)
-    trained = [json.loads((tmp_path / name / "metrics.json").read_text())["dev"] for name in ("one", "two")]
-    assert trained[1] == pytest.approx(trained[0], abs=1e-4)
-
-
 def test_few_steps_are_warned_of_before_them(model, files, tmp_path, capsys):
     run(model, {"train": files["train"]}, tmp_path / "run", console=Console(), epochs=0.2)
     said = capsys.readouterr().err

@@ -33,6 +33,7 @@ PAGES = [
         "docs/export.md",
         "docs/results.md",
         "docs/performance.md",
+        "docs/distributed.md",
     )
 ] + sorted(ROOT.glob("recipes/*/*.toml"))
 COMMAND = re.compile(r"(?:^|[\s|(])(?:\.venv/bin/)?(minibert [a-z-]+ .*)$")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 
@@ -284,21 +283,6 @@ def test_predictions_of_many_records_come_in_chunks(runs, tmp_path, monkeypatch)
         console=Console(silent=True),
     )  # fmt: skip
     assert [json.loads(line)["text"] for line in (tmp_path / "out").read_text().splitlines()] == texts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", sorted(FILES))
-def test_two_processes_predict_what_one_does(runs, tmp_path, task):
-    """Outputs of every kind are gathered: arrays of any length, pairs of them."""
-    run, file = runs[task]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    for name, start in (("one", [sys.executable]), ("two", launch)):
-        done = subprocess.run(
-            [*start, "-m", "minibert", "predict", "--model", run, file, "--batch-size", "1", "--out", tmp_path / name],
-            capture_output=True, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "one").read_text("utf-8") == (tmp_path / "two").read_text("utf-8") != ""
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])

@@ -122,25 +122,6 @@ def test_accumulated_batches_are_the_whole_batch(corpus, tmp_path, micro):
     assert max((whole[k] - parts[k]).abs().max() for k in whole) < 2e-6
 
 
-def test_two_processes_are_one(corpus, tmp_path):
-    train(corpus, tmp_path / "one", dropout=0.0, steps=4)
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
-              "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-              "--num_cpu_threads_per_process", "1"]  # fmt: skip
-    done = subprocess.run(
-        [*launch, "-m", "minibert", "pretrain", str(corpus), "--out", str(tmp_path / "two"), "--quiet",
-         "--recipe", str(tmp_path / "one/settings.json"), "--micro-batch-size", "8"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for a, b in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
-        assert a == pytest.approx(b, rel=1e-5)
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    assert max((one[k] - two[k]).abs().max() for k in one) < 2e-6
-    a, b = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two"))
-    assert a == pytest.approx(b, rel=1e-5)
-
-
 class Stop(Exception):
     """A run that ends in the middle, as after kill -9."""
 

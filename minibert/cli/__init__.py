@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -47,7 +48,7 @@ def main() -> None:
             say_error(f"{error.filename}: {error.strerror}\n  fix: choose another path, or change its permissions")
         else:
             raise
-        sys.exit(2)
+        leave(2)
     except click.UsageError as error:
         hint = f"\n  fix: {error.ctx.command_path} --help" if error.ctx else ""
         say_error(error.format_message() + hint)
@@ -56,8 +57,23 @@ def main() -> None:
         say_error(error.format_message())
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("minibert: interrupted", err=True)
-        sys.exit(130)
+        if os.environ.get("RANK", "0") == "0":
+            click.echo("minibert: interrupted", err=True)
+        leave(130)
+    except RuntimeError as error:
+        if "torch" not in sys.modules:
+            raise
+        from minibert.training.devices import lost_process
+
+        lost = lost_process(error)
+        if lost is None:
+            raise
+        say_error(str(lost))
+        leave(2)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise
+        leave(ended.code or 0)
 
 
 def told_to_end(number: int, frame: object) -> None:
@@ -72,6 +88,9 @@ def leave(code: int) -> None:
     """Exit. One of several processes leaves without tearing torch down: threads of its group are still there, and one
     time in twenty the process ended with SIGABRT after all was done (torch 2.13, gloo)."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the launcher sends one where another process has ended before
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -80,11 +99,22 @@ def leave(code: int) -> None:
 
 
 def say_error(text: str) -> None:
-    """One message on stderr, of the first process where there are several."""
-    if os.environ.get("RANK", "0") != "0":
-        return
-    with suppress(OSError):  # standard error may go to the full disk that is spoken of
-        click.echo(f"minibert: error: {printable(text)}", err=True)
+    """One message on stderr; of several processes on a machine the first that has something to say says it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_first_to_speak():
+        with suppress(OSError):  # standard error may go to the full disk that is spoken of
+            click.echo(f"minibert: error: {printable(text)}", err=True)
+
+
+def is_first_to_speak() -> bool:
+    """Whether no other process of this run on this machine has said why it ends, as far as that can be known."""
+    report = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))  # in a folder that the launcher makes for each process
+    if report.name == "error.json":
+        with suppress(OSError):
+            (report.parents[1] / "minibert-has-said-why").touch(exist_ok=False)
+            return True
+        if report.parents[1].is_dir():
+            return False
+    return os.environ.get("RANK", "0") == "0"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -52,10 +52,7 @@ def corpus_sources(corpus: tuple[str, ...], spool: Path) -> list[Source] | Remot
     from minibert.corpus.sources import find_sources
 
     if STDIN in corpus:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UserError(
-                "standard input can be read by one process only", where="CORPUS", fix="write the text to a file first"
-            )
+        refuse_several("standard input", "CORPUS")
         if len(corpus) > 1:
             raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
         return [spool_stdin(stdin(), spool)]
@@ -97,6 +94,7 @@ def labelled_file(name: str, out: Path | None) -> Iterator[Path]:
                 raise UserError("would overwrite the input", where=f"--out {out}", fix="choose another --out")
             yield path
             return
+    refuse_several("standard input" if name == "-" else "a pipe", name)
     with temporary_folder() as folder:
         spooled = folder / "stdin"
         with (
@@ -110,6 +108,12 @@ def labelled_file(name: str, out: Path | None) -> Iterator[Path]:
         except UserError as error:
             where = error.where and error.where.replace(str(spooled), "standard input" if name == "-" else name)
             raise UserError(error.problem, where, error.fix) from error
+
+
+def refuse_several(what: str, where: str) -> None:
+    """Raises UserError where several processes would each read a part of it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(f"{what} can be read by one process only", where=where, fix="write it to a file first")
 
 
 def stdin() -> BinaryIO:

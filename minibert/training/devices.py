@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,15 +19,19 @@ from types import FrameType
 import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
 from accelerate.state import AcceleratorState
-from accelerate.utils import GradientAccumulationPlugin
+from accelerate.utils import GradientAccumulationPlugin, gather_object
 
 from minibert.errors import UserError, installing
 from minibert.model.answering import DTYPES
 from minibert.model.attention import has_varlen
 from minibert.model.bert import BertConfig
+from minibert.training.sharding import check_launcher
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's numbers, from malloc.h
 LOST = re.compile("gloo|NCCL|nccl|[Cc]onnection|peer")  # in torch's errors where a process does not answer
+SILENCE = timedelta(minutes=30)  # a process that is waited for that long is taken for lost; saving may take minutes
+SAME_OUT = "start all machines with the same options, and let --out be on a disk that they share"
+PULSE = 5.0  # seconds between the signs of life of a process that others wait for
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 
@@ -96,6 +102,7 @@ def keep_freed_memory() -> bool:
 def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int) -> Accelerator:
     """The devices of a training run. Raises: UserError if the processes cannot share a batch; no such tracker."""
     check_tracker(tracker)
+    check_launcher()
     keep_freed_memory()
     AcceleratorState._reset_state()  # of an earlier call in this process, which may have had another precision
     accelerator = Accelerator(
@@ -103,8 +110,7 @@ def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int
         log_with=None if tracker == "none" else tracker,
         project_dir=str(out),
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop accumulates by itself
-        # the others wait while one reads the text
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(days=2))],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=SILENCE)],
     )
     if batch_size % accelerator.num_processes:
         raise UserError(
@@ -112,6 +118,64 @@ def make_accelerator(*, precision: str, tracker: str, out: Path, batch_size: int
             where="--batch-size", fix=f"take {batch_size + -batch_size % accelerator.num_processes}",
         )  # fmt: skip
     return accelerator
+
+
+def check_same(accelerator: Accelerator, value: object, what: str, fix: str) -> None:
+    """Raises UserError where processes of a run have read or been told different things; all have to ask."""
+    if accelerator.num_processes > 1:
+        values: list[str] = gather_object([repr(value)])
+        others = [rank for rank, other in enumerate(values) if other != values[0]]
+        if others:
+            raise UserError(f"{what} not the same for process {others[0]} as for process 0", fix=fix)
+
+
+@contextmanager
+def one_reads_first(accelerator: Accelerator) -> Iterator[None]:
+    """One process of each machine does what is in the block, however long it takes; then the others find what it left.
+
+    Meanwhile it gives signs of life, so that the others wait no longer than SILENCE for one that is lost.
+    """
+    if accelerator.num_processes == 1:
+        yield
+        return
+    group = torch.distributed.new_group(backend="gloo", timeout=SILENCE)
+    done = threading.Event()
+    faults: list[RuntimeError] = []
+
+    def until_all_are_done() -> None:
+        try:
+            ready = torch.tensor([0])
+            while not ready:
+                ready = torch.tensor([int(done.is_set())])
+                torch.distributed.all_reduce(ready, torch.distributed.ReduceOp.MIN, group=group)
+                done.wait(PULSE)
+        except RuntimeError as error:
+            faults.append(error)
+
+    if accelerator.is_local_main_process:
+        thread = threading.Thread(target=until_all_are_done, daemon=True)
+        thread.start()
+        yield  # what is read stays, even where somebody is lost meanwhile
+        done.set()
+        thread.join()
+    else:
+        done.set()
+        until_all_are_done()
+    if faults:
+        raise faults[0]
+    if not accelerator.is_local_main_process:
+        yield
+
+
+def lost_process(error: RuntimeError) -> UserError | None:
+    """What to say of an error of torch's where another process of the run is gone; None where it is of another kind."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not LOST.search(f"{type(error).__name__} {error}"):
+        return None
+    return UserError(
+        "another process of this run has ended or does not answer, so this one ends too",
+        where=f"process {os.environ.get('RANK', '?')}",
+        fix="look for that process's message (memory? a machine that is gone?); a training then goes on with --resume",
+    )
 
 
 def leaves_padding_out(accelerator: Accelerator, shape: BertConfig) -> bool:
@@ -137,7 +201,7 @@ class Stop:
         self.processes = accelerator.num_processes
         # of the hosts, so that no GPU has to be waited for
         self.group = (
-            torch.distributed.new_group(backend="gloo")
+            torch.distributed.new_group(backend="gloo", timeout=SILENCE)
             if self.processes > 1 and accelerator.device.type != "cpu"
             else None
         )
@@ -149,14 +213,8 @@ class Stop:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raises: UserError in place of what torch says where another process of the run is gone."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
-        if self.processes > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
-            raise UserError(
-                "another process of this run has ended, so this one ends too", where=f"process {os.environ['RANK']}",
-                fix="look for that process's message (memory? a machine that went away?), then resume",
-            ) from error  # fmt: skip
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

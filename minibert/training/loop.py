@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from minibert.corpus.batches import Batch, Cursor, StepBatches
 from minibert.errors import UserError
-from minibert.training.optim import Optimizers, Progress, rate_at
+from minibert.training.optim import Optimizers, Progress, gathered, rate_at
+from minibert.training.sharding import without_sync
 
 
 class Schedule(Protocol):
@@ -109,7 +110,7 @@ def train_steps(
                 return
             torch.manual_seed(dropout_seed(seed, number, i, accelerator.process_index))
             last = i == len(micro_batches) - 1
-            with nullcontext() if last else accelerator.no_sync(model):
+            with nullcontext() if last else without_sync(accelerator, model):
                 losses = loss_sums(model, batch) / counts  # (K,)
                 # data-parallel training averages gradients over processes; here they are to be summed
                 accelerator.backward(losses.sum() * accelerator.num_processes)
@@ -117,7 +118,7 @@ def train_steps(
         losses = sum_over_processes(accelerator, total)
         for optimizer in optimizers if scaler else ():
             scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf"))
+        norm = gathered(nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else float("inf")))
         finite = torch.isfinite(losses).all()
         # float16's scaler skips a step whose gradient overflows and halves its scale; only where that does not help
         # is it a fault

@@ -79,9 +79,10 @@ class Muon(torch.optim.Optimizer):
                         self.state[p]["momentum"] = torch.zeros_like(p)
                 momenta = [self.state[p]["momentum"] for p in parameters]
                 torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
-                updates = torch._foreach_lerp(gradients, momenta, group["momentum"])  # Nesterov
+                updates = [gathered(u) for u in torch._foreach_lerp(gradients, momenta, group["momentum"])]  # Nesterov
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
-                steps = list(self.orthogonal(torch.stack(updates)).float().unbind())
+                found = self.orthogonal(torch.stack(updates)).float().unbind()
+                steps = [spread_like(step, p) for step, p in zip(found, parameters, strict=True)]
                 torch._foreach_add_(parameters, steps, alpha=-group["lr"] * scale)
         return loss
 
@@ -98,6 +99,24 @@ class Muon(torch.optim.Optimizer):
             gram = x @ x.mT
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
         return x.mT if tall else x
+
+
+def gathered(value: Any) -> Any:
+    """The whole of a tensor that is spread over the processes, which all have to ask; anything else as it is."""
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def spread_like(value: Any, parameter: Tensor) -> Any:
+    """This process's share of a whole tensor, as a parameter that is spread has its own; anything else as it is."""
+    if not hasattr(parameter, "full_tensor") or not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(parameter, DTensor)
+    # every process has the whole: none of it is sent
+    return distribute_tensor(
+        value.to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
 
 
 @dataclass(frozen=True)

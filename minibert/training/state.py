@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from minibert.atomic import clear_leftovers, read_json, remove, write_whole
 from minibert.checkpoint.weights import load_pickle
 from minibert.errors import UserError
 from minibert.training.optim import Optimizers
+from minibert.training.sharding import HasState, load_whole
 
 STATE = "training_state"
 MANIFEST = "manifest.json"
@@ -47,7 +48,7 @@ def _files(folder: Path) -> list[Path]:
 def save_state(
     folder: Path,
     save_model: Callable[[Path], None],
-    optimizers: Optimizers,
+    optimizers: Sequence[HasState],
     scaler: Any,
     place: dict[str, Any],
 ) -> None:
@@ -135,7 +136,7 @@ def load_state(folder: Path, optimizers: Optimizers, scaler: Any) -> None:
         if len(state["optimizers"]) != len(optimizers):
             raise UserError("was saved with another --optimizer", where=str(folder))
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            load_whole(optimizer, saved)
         if scaler is not None and state["scaler"] is not None:
             scaler.load_state_dict(state["scaler"])
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
