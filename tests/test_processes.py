@@ -370,7 +370,7 @@ import importlib, os, signal, sys, time
 import minibert.training.pretraining as module
 how, call, original, calls = sys.argv[1], int(sys.argv[2]), module.loss_sums, []
 def loss_sums(model, batch):
-    calls.append(1)
+    calls.extend([1] * (type(model).__name__ == "DistributedDataParallel"))  # others are no steps
     if len(calls) == call and os.environ["RANK"] == "1":
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
