@@ -42,25 +42,27 @@ FILES = {"cls": ("rows.csv", ROWS), "ner": ("tags.conll", TAGS), "qa": ("questio
 
 # Makes the processes of a run by itself, for what they import takes longer than what they do. jobs: each process runs
 # these commands one after the other; those behind the first note what they write under the folder of the test. dies:
-# (process, function, call) at which one of them kills itself.
+# (process, function, call) at which one of them kills itself. sleeps: (process, function, seconds) of its first call.
 DRIVER = """
-import importlib, json, os, signal, socket, sys
+import importlib, json, os, signal, socket, sys, time
+from datetime import timedelta
 import minibert.finetune, minibert.predict, minibert.pretrain, minibert.vectors.files
 from accelerate import Accelerator
 from minibert.cli import commands, leave, main
+from minibert.training import devices
 
 root, file, processes = sys.argv[1], sys.argv[2], int(sys.argv[3])
 settings = json.load(open(file))
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 
-def kill_itself(place, call):
+def at_call(place, call, seconds):
     module, name = place.rsplit(".", 1)
     module, calls = importlib.import_module(module), []
     original = getattr(module, name)
     def dies(*args, **kwargs):
         calls.append(1)
         if len(calls) == call:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL) if not seconds else time.sleep(seconds)
         return original(*args, **kwargs)
     setattr(module, name, dies)
 
@@ -69,9 +71,13 @@ def work(rank, port):
                       LOCAL_WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1",
                       TORCHELASTIC_ERROR_FILE=f"{file}-{port}/{rank}/error.json")
     if "dies" in settings:
-        which, *where = settings["dies"]
+        which, place, call = settings["dies"]
         if rank == which:
-            kill_itself(*where)
+            at_call(place, call, 0)
+        for which, place, seconds in settings.get("sleeps", ()):
+            if rank == which:
+                at_call(place, 1, seconds)
+            devices.SILENCE, devices.PULSE = timedelta(seconds=6), 0.5
         sys.argv = ["minibert", *settings["jobs"][0]]
         main()
     written, noting = [], bool(rank)
@@ -337,6 +343,17 @@ def test_a_process_that_dies_ends_the_others_and_the_run_goes_on(folder, tmp_pat
     assert not list(tmp_path.glob("run/checkpoints/step-??????"))
     run(*job, "--resume")
     same(lines(tmp_path / "run"), lines(folder / "one-pretrain"))
+
+
+@pytest.mark.slow
+def test_reading_may_take_long_and_silence_may_not(folder, tmp_path):
+    """Others are waited for 6 seconds here. The first process reads for 9, the second then says nothing for 12."""
+    job = ["pretrain", folder / "corpus.txt", "--out", tmp_path / "run", *TRAIN]
+    sleeps = [(0, READS, 9), (1, "minibert.pretrain.make_model", 12)]
+    codes, said, _ = drive(2, tmp_path, jobs=[job], dies=(-1, READS, 1), sleeps=sleeps)
+    assert codes == [2, 2]
+    assert said.startswith("minibert: error: process 0: another process of this run has ended or does not answer")
+    assert list(tmp_path.glob("jobs-*-cache/stores/*/store.json"))  # it was read to the end
 
 
 def test_a_process_that_dies_in_evaluation_is_one_message(folder, tmp_path):
