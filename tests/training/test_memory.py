@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import nn
 
 from minibert.console import Console
@@ -14,6 +15,12 @@ from minibert.model.heads import BertForPreTraining
 from minibert.training import memory, pretraining
 from minibert.training.memory import Need, estimate, explaining_lack, free_memory, tell
 from minibert.training.optim import build_optimizers
+
+
+@pytest.fixture
+def accelerator():
+    AcceleratorState._reset_state()  # of another test, which may have had another precision
+    return Accelerator(cpu=True)
 
 
 class Squares(nn.Module):
@@ -27,12 +34,10 @@ class Squares(nn.Module):
         return (x * self.weight).sum()
 
 
-def test_need_of_a_product_by_hand():
+def test_need_of_a_product_by_hand(accelerator):
     model = Squares()
     adamw = torch.optim.AdamW(model.parameters())
-    need = estimate(
-        model, Accelerator(cpu=True), [adamw], lambda m, b: m(b["x"]), lambda rows: {"x": torch.ones(rows, 1000)}
-    )
+    need = estimate(model, accelerator, [adamw], lambda m, b: m(b["x"]), lambda rows: {"x": torch.ones(rows, 1000)})
     row = 4000 * memory.BESIDE * 2  # the input, and as much for the gradient of what is largest
     assert need.row == pytest.approx(row, abs=2)
     assert need.batch <= 2
@@ -51,11 +56,11 @@ def batch_of(rows, length=32, targets=5):
 
 @pytest.mark.parametrize("settings", [{}, {"attention_probs_dropout_prob": 0.0}, {"norm": "pre"}])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_what_is_kept_grows_with_the_rows_in_a_straight_line(settings, optimizer):
+def test_what_is_kept_grows_with_the_rows_in_a_straight_line(settings, optimizer, accelerator):
     shape = BertConfig(
         vocab_size=200, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, **settings
     )
-    model, accelerator = BertForPreTraining(shape).train(), Accelerator(cpu=True)
+    model = BertForPreTraining(shape).train()
     optimizers = build_optimizers(model, name=optimizer, lr=1e-3, muon_lr=0.02, weight_decay=0.0, adam_beta2=0.999)
     before = [parameter.clone() for parameter in model.parameters()]
     need = estimate(model, accelerator, optimizers, pretraining.loss_sums, batch_of)
@@ -67,12 +72,12 @@ def test_what_is_kept_grows_with_the_rows_in_a_straight_line(settings, optimizer
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_less_is_kept_with_gradient_checkpointing():
+def test_less_is_kept_with_gradient_checkpointing(accelerator):
     shape = BertConfig(vocab_size=200, hidden_size=32, num_hidden_layers=6, num_attention_heads=2, intermediate_size=64)
     model = BertForPreTraining(shape).train()
-    usual = estimate(model, Accelerator(cpu=True), [], pretraining.loss_sums, batch_of)
+    usual = estimate(model, accelerator, [], pretraining.loss_sums, batch_of)
     model.bert.encoder.gradient_checkpointing = True
-    less = estimate(model, Accelerator(cpu=True), [], pretraining.loss_sums, batch_of)
+    less = estimate(model, accelerator, [], pretraining.loss_sums, batch_of)
     assert less.row < usual.row / 2
 
 
