@@ -25,6 +25,7 @@ T = TypeVar("T")
 LOCK = ".lock"
 TRIES = 100  # to lock a folder that others make and delete
 FILES = ("settings.json", "data.json", "log.jsonl", "metrics.json", ".model", "checkpoints", "checkpoints/step-*")
+TRACKERS = ("tensorboard", "trackio")  # their folders
 PARTS = (*FILES, "seeds", *(f"seeds/*/{name}" for name in FILES))  # all that is written whole or not at all
 
 MAY_CHANGE = frozenset(("keep", "log_every", "save_every", "eval_every", "workers", "micro_batch_size", "tracker"))
@@ -59,7 +60,7 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
                 if not resume and not has_checkpoints(
                     out
                 ):  # all that is in there is this run's: check_new has seen to it
-                    for name in ("settings.json", "data.json", "log.jsonl", "seeds"):
+                    for name in ("settings.json", "data.json", "log.jsonl", "seeds", *TRACKERS):
                         remove(out / name)
                 raise
         finally:

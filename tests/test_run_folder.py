@@ -66,6 +66,7 @@ def test_run_that_fails_before_its_first_step_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="x"), held(tmp_path / "run", resume=False):
         (tmp_path / "run/settings.json").write_text("{}")
         (tmp_path / "run/log.jsonl").write_text('{"step": 0, "eval": {}}')
+        (tmp_path / "run/tensorboard").mkdir()
         raise ValueError("x")
     assert not (tmp_path / "run").exists()
 

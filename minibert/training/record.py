@@ -60,7 +60,7 @@ class Record:
             write_text(self.path, "".join(kept))
         if tracker != "none":
             os.environ.setdefault("TRACKIO_DIR", str(out / "trackio"))  # trackio's own place is the user's cache
-            with written(f"{out} ({tracker})"):
+            with self._tracking():
                 accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
 
     def step(self, step: Step, epoch: int, tokens: int) -> str:
@@ -141,11 +141,17 @@ class Record:
         self._track({f"eval_{k}": v for k, v in found.items()}, step)
 
     def _track(self, values: dict[str, Any], step: int) -> None:
-        """To the tracker. tensorboard writes in a thread of its own, and raises here what it has met there."""
+        """To the tracker."""
+        with self._tracking():
+            self.accelerator.log(values, step=step)
+
+    @contextmanager
+    def _tracking(self) -> Iterator[None]:
+        """What a tracker cannot write is said once: tensorboard's thread would say it too, before it is raised here."""
         said, threading.excepthook = threading.excepthook, lambda args: None
         try:
             with written(f"{self.out} ({self.tracker})"):
-                self.accelerator.log(values, step=step)
+                yield
         finally:
             threading.excepthook = said
 
