@@ -240,7 +240,7 @@ def test_labels_that_cannot_be_learnt_are_refused():
     assert "29 classes in 30 rows" in error.problem
     assert "--label-column" in error.fix
     assert len(task().labels_of(examples(*[str(i) for i in range(101)] * 2))) == 101
-    assert len(task().labels_of(examples(*map(str, range(29))))) == 29  # a tiny set may be so
+    assert len(task().labels_of(examples(*map(str, range(7))))) == 7  # a tiny set may be so
 
 
 @pytest.mark.parametrize("columns", [{"text_column": "label"}, {"label_column": "text"}, {"pair_column": "text"}])
