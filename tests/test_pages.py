@@ -185,3 +185,15 @@ def test_a_wrong_comment_is_seen(code, right):
     else:
         with pytest.raises(AssertionError, match=r"page:4: .* is said"):
             run_block(code, 3, "page", {"torch": torch})
+
+
+def test_the_tests_that_robustness_names_are_there():
+    page = (ROOT / "docs/robustness.md").read_text("utf-8")
+    sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    names = set(re.findall(r"\btest_[a-z0-9_]*[a-z0-9]\b", page))
+    assert len(names) > 60
+    assert [
+        name for name in sorted(names) if name not in sources and not any(f"def {name}" in s for s in sources.values())
+    ] == []
+    for path in re.findall(r"\b(?:tests|scripts|minibert|docs)/[\w/]+\.\w+", page):
+        assert (ROOT / path).is_file(), path
