@@ -306,7 +306,7 @@ class Training:
             tracker=config.tracker, before=self.place["record"], warn=run.console.warn,
             watch=Watch(task.terms, state=(self.place["record"] or {}).get("watch")),
         )  # fmt: skip
-        self.best = Best(config.best or task.metric_names[0], **self.place["best"])
+        self.best = best_so_far(config.best or task.metric_names[0], self.place["best"], folder, run.console)
         self.chosen = task  # with what was tuned when the best model was measured
         self.saved_step = self.place["step"] if resume_from else -1
         self.stream = RowStream(
@@ -441,6 +441,18 @@ def freeze(model: nn.Module, what: str) -> None:
     frozen = [encoder.embeddings, *encoder.encoder.layer[: int(what) if what.isdecimal() else 0]]
     for part in frozen:
         part.requires_grad_(False)
+
+
+def best_so_far(metric: str, before: Mapping[str, Any], folder: Path, console: Console) -> Best:
+    """The best measurement of a run that goes on. Where its checkpoint has been lost (the newest one was damaged, and
+    the best of then is gone), what comes is measured against nothing."""
+    best = Best(metric, **before)
+    if best.step is not None:
+        kept = state.checkpoint_path(folder / "checkpoints", best.step)
+        if fault := state.fault_of(kept):
+            console.warn(f"{kept}, the best so far, is lost ({fault}): the best of what comes is kept")
+            return Best(metric)
+    return best
 
 
 def find_checkpoint(folder: Path, console: Console) -> Path | None:

@@ -235,6 +235,30 @@ def test_the_best_checkpoint_outlives_the_newer_ones(model, files, tmp_path, mon
     assert any(not torch.equal(ours[key], last[key]) for key in last)
 
 
+def test_a_best_checkpoint_that_is_lost_is_said_and_another_is_kept(model, files, tmp_path, monkeypatch, capsys):
+    """The newest checkpoint was the best and is damaged; the one before names a best that is deleted since."""
+    scores = iter([0.6, 0.5, 0.9, 0.7, 0.8, 0.8, 0.8])  # epochs 1 to 3, then 3 and 4 of the resumed run, dev, test
+    monkeypatch.setattr(Cls, "score", lambda self, examples, predictions: {"accuracy": next(scores)})
+    real = state.keep_newest
+
+    def dies(checkpoints, keep, step, **also):
+        real(checkpoints, keep, step, **also)
+        if step == 18:
+            raise EndsAt
+
+    with monkeypatch.context() as patch, pytest.raises(EndsAt):
+        patch.setattr(state, "keep_newest", dies)
+        run(model, files, tmp_path / "run", epochs=4.0, best="accuracy", keep=2)
+    kept = sorted((tmp_path / "run/checkpoints").iterdir())
+    assert len(kept) == 2
+    (kept[1] / "model.safetensors").write_bytes(b"damaged")
+    metrics = run(model, files, tmp_path / "run", epochs=4.0, best="accuracy", keep=2, resume=True, console=Console())
+    said = capsys.readouterr().err
+    assert "is not complete" in said
+    assert "the best so far, is lost (training_state/manifest.json is missing or broken)" in said
+    assert metrics["best_epoch"] == 4
+
+
 @pytest.mark.parametrize(("what", "frozen"), [
     ("embeddings", ["bert.embeddings."]),
     ("1", ["bert.embeddings.", "bert.encoder.layer.0."]),
