@@ -200,7 +200,9 @@ class FinetuneConfig:
             "max_length": 8, "batch_size": 1, "micro_batch_size": 0, "patience": 0, "eval_every": 0, "save_every": 0,
             "keep": 1, "log_every": 1, "seed": 0, "seeds": 1, "warmup": 0, "weight_decay": 0,
         }  # fmt: skip
-        check_bounds(self, at_least, at_most={"seed": 2**63 - 10**6, "seeds": 10**5, "epochs": 10**6, "warmup": 10**15})
+        check_bounds(self, at_least, at_most={
+            "seed": 2**63 - 10**6, "seeds": 10**5, "epochs": 10**6, "warmup": 10**15, "batch_size": 10**8,
+        })  # fmt: skip
         for name in ("dropout", "attention_dropout", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it lies from 0 to below 1", where=name)

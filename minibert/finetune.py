@@ -96,6 +96,9 @@ def finetune(
         facts = describe(task, parts, tokenizer)
         show_data(task, parts, facts, console)
         refuse_unknown(facts["train"]["unknown_rate"], str(train))
+        marks = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+        if all(np.isin(feature.ids, marks).all() for feature in parts["train"].features):
+            raise UserError("no record holds a token of text", where=str(train), fix="look at its columns and encoding")
         if dry_run:
             return facts
         data = fingerprint([part.path for part in parts.values()])
@@ -165,7 +168,7 @@ class Run:
         self.rows = [feature for feature in parts["train"].features if feature.target is not None]
         self.shape = task_shape(shape, task)
         per_process = self.config.batch_size // accelerator.num_processes
-        self.micro_batch_size = min(self.config.micro_batch_size or per_process, per_process)
+        self.micro_batch_size = min(self.config.micro_batch_size or per_process, per_process, len(self.rows))
         self.leave_out = () if has_head_for(shape, task) else HEADS
 
     def make_model(self, seed: int, resume_from: Path | None) -> nn.Module:
@@ -282,7 +285,14 @@ class Training:
         self.accelerator, config, task = run.accelerator, run.config, run.task
         resume_from = find_checkpoint(folder, run.console)
         check_same(run.accelerator, resume_from and resume_from.name, "the newest checkpoint is", SAME_OUT)
-        self.place: dict[str, Any] = {"step": 0, "cursor": Cursor().state(), "tokens": 0, "best": {}, "record": None}
+        self.place: dict[str, Any] = {
+            "step": 0,
+            "cursor": Cursor().state(),
+            "tokens": 0,
+            "best": {},
+            "record": None,
+            "measured": None,
+        }
         if resume_from is not None:
             self.place = state.load_place(resume_from)
         self.model = run.make_model(seed, resume_from)
@@ -324,11 +334,17 @@ class Training:
                 "  few steps: a model may learn next to nothing in them. More --epochs, a smaller --batch-size or a "
                 "higher --lr (1e-4; 3e-4 for small models) mend it"
             )
+        every = config.eval_every or self.stream.steps_per_epoch
+        number = self.place["step"]
+        due = number and "dev" in self.run.parts and (number % every == 0 or number == schedule.steps)
+        if due and self.place["measured"] != number:  # a signal came while the part that is gone on with measured
+            self.measure()
+            self.saved_step = -1  # what was found is part of the checkpoint
+            self.save()
         if self.out_of_patience():  # a run that goes on and was at its end
             return
         if self.place["step"] == 0:
             self.record.note_findings(self.record.watch.data(self.run.unknown_rate))
-        every = config.eval_every or self.stream.steps_per_epoch
         with console.progress("training", 1.0) as update:
             for step in train_steps(
                 self.accelerator, self.network, self.optimizers, self.steps(), schedule, self.run.loss_sums,
@@ -372,6 +388,7 @@ class Training:
         with whole(self.accelerator, self.network, self.model) as model:
             measured = self.run.measure(model, "dev", self.run.task, self.stop)
         self.end_if_told()
+        self.place["measured"] = step
         self.record.evaluation(step, measured.scores)
         if self.best.better(measured.scores[self.best.metric], step):
             self.chosen = measured.task

@@ -42,6 +42,8 @@ def prepare(
     if is_made(out, name, notes):
         console.say(f"{out}/{name}: made before")
         return
+    if out.startswith("memory://"):
+        raise UserError("ends with this program, and the store with it", f"--out {out}", "name a folder or s3://...")
     remote = is_remote(out)
     key = blake2b(json.dumps(notes, sort_keys=True).encode(), digest_size=12).hexdigest()
     target = (cache / "prepared" / key if remote else Path(out)) / name

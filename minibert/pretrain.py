@@ -99,7 +99,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
     check_positions(config, source)
     place: dict[str, Any] = {
         "step": 0, "phase": 0, "cursor": Cursor().state(), "elapsed": 0.0, "reserve": 0.0, "tokens": 0, "store": "",
-        "record": None,
+        "record": None, "measured": None, "share": 0.0,
     }  # fmt: skip
     if resume_from is not None:
         place = state.load_place(resume_from)
@@ -205,25 +205,40 @@ def _pretrain(  # noqa: C901 - one story, told in order
             console.warn(f"stopped at step {place['step']}, which is saved; {resume_with('pretrain', out)}")
             raise SystemExit(128 + signal)
 
+    def evaluate_if_due() -> None:
+        """At every so many steps. A signal meanwhile leaves it to the run that goes on."""
+        number = place["step"]
+        if not config.eval_every or number % config.eval_every or place["share"] >= 1:
+            return
+        found = measure()
+        end_if_told()
+        place["measured"] = number
+        record.evaluation(number, found)
+        record.note_findings(record.watch.measured(number, place["share"], found))
+        console.say(f"step {number}: {pretraining.in_short(record.last_evaluation)}")
+
     with Stop(accelerator) as stop, record.noting_failure(), explaining_lack():
         # measured before the first step too: it shows that loaded weights came in, and what measuring costs
-        if resume_from is None:
+        if place["measured"] is None:
             began = time.monotonic()
+            found = measure()
+            end_if_told()
+            place["measured"] = 0
             record.note_findings(record.watch.data(unknown_rate), quiet=True)  # show_data has said it
-            record.evaluation(0, measure())
+            record.evaluation(0, found)
             console.say(f"step 0: {pretraining.in_short(record.last_evaluation)}")
             place["elapsed"] = place["reserve"] = time.monotonic() - began
         schedule = make_schedule(config, data, accelerator, elapsed=place["elapsed"], reserve=place["reserve"])
         console.say(plan_in_words(config, model, accelerator, schedule))
         end_if_told()
+        if place["measured"] != place["step"]:
+            evaluate_if_due()  # a signal came while the part that is gone on with measured
         with console.progress("training", 1.0) as update:
             for step in data.steps(accelerator, network, optimizers, schedule, place, stop.agreed):
+                place["share"] = step.share
                 update(step.share, record.step(step, step.cursor.epoch, place["tokens"]))
                 with record.pause():
-                    if config.eval_every and step.step % config.eval_every == 0 and step.share < 1:
-                        record.evaluation(step.step, found := measure())
-                        record.note_findings(record.watch.measured(step.step, step.share, found))
-                        console.say(f"step {step.step}: {pretraining.in_short(record.last_evaluation)}")
+                    evaluate_if_due()
                     if config.save_every and step.step % config.save_every == 0:
                         save()
         end_if_told()

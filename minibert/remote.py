@@ -260,7 +260,8 @@ def _told(error: Exception, url: str, done: str) -> UserError:
             f"there is no kind of place {protocol}://", url, "s3://, gs://, https:// and others that fsspec knows"
         )
     if isinstance(error, FileNotFoundError):
-        return UserError(f"there is no such file, folder or bucket ({said})", url, "check the name")
+        or_what = "or no server that answers" if protocol.startswith("http") else "folder or bucket"
+        return UserError(f"there is no such file, {or_what} ({said})", url, "check the name")
     if type(error).__name__ == "NoCredentialsError" or isinstance(error, PermissionError):
         fix = f"give credentials as the tools of {protocol} take them"
         if protocol == "s3":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from minibert.atomic import PARTIAL, clear_leftovers, read_json, remove, write_json, write_whole, written
-from minibert.config import known_fields, resolve
+from minibert.config import LENGTHS, known_fields, resolve
 from minibert.errors import UserError
 
 try:
@@ -175,16 +175,19 @@ def load_metrics(out: Path) -> dict[str, Any]:
     raise UserError("is not the metrics file of a run", where=str(out / "metrics.json"))
 
 
-def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+def resumed_settings(
+    config: type[T], out: Path, flags: Mapping[str, Any], recipe: Mapping[str, Any] | None = None
+) -> tuple[T, dict[str, Any]]:
     """The settings of a run that goes on, and what else its settings.json says.
 
-    Raises: UserError if a flag would make it another run.
+    Args: flags, recipe: what it was started with may be said again: one script starts a run and goes on with it.
+    Raises: UserError if one of them would make it another run.
     """
     saved = load_settings(out)
     before = resolve(config, (str(out / "settings.json"), saved["settings"]))
     changed = [
         f"{name} ({getattr(before, name)} -> {value})"
-        for name, value in flags.items()
+        for name, value in said_again(recipe or {}, flags).items()
         if name in known_fields(config) and value != getattr(before, name) and name not in MAY_CHANGE
     ]
     if changed:
@@ -195,6 +198,16 @@ def resumed_settings(config: type[T], out: Path, flags: Mapping[str, Any]) -> tu
         )
     allowed = {name: value for name, value in flags.items() if name in MAY_CHANGE}
     return resolve(config, (str(out / "settings.json"), saved["settings"]), ("--resume", allowed)), saved
+
+
+def said_again(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's settings with the flags over them; a flag of steps, epochs or minutes wins over all three."""
+    kept = {
+        name: value
+        for name, value in recipe.items()
+        if not (name in LENGTHS and any(flags.get(length) is not None for length in LENGTHS))
+    }
+    return {**kept, **flags}
 
 
 def check_same_places(out: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

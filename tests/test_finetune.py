@@ -176,6 +176,44 @@ def test_resume_is_the_same_run_bit_for_bit(model, files, tmp_path, monkeypatch,
     assert lines[0] == lines[1]
 
 
+@pytest.mark.parametrize("which", [1, 2, 3])  # the dev measurements of epochs 1, 2 and 3
+def test_a_measurement_that_a_signal_cuts_off_is_made_by_the_run_that_goes_on(
+    model, files, tmp_path, monkeypatch, which
+):
+    whole = run(model, files, tmp_path / "whole", epochs=3.0)
+    from minibert import finetune as module
+
+    original, calls = module.infer, iter(range(1, 100))
+
+    def told(*args, **settings):
+        if next(calls) == which:
+            signal.raise_signal(signal.SIGTERM)
+        return original(*args, **settings)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(module, "infer", told)
+        run(model, files, tmp_path / "cut", epochs=3.0)
+    assert run(model, files, tmp_path / "cut", epochs=3.0, resume=True) == whole
+    lines = [
+        [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in log_of(tmp_path / name)]
+        for name in ("cut", "whole")
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_a_batch_larger_than_the_file_is_the_file(model, files, tmp_path):
+    metrics = run(model, {"train": files["train"]}, tmp_path / "run", batch_size=10**8, epochs=1.0)
+    assert metrics["steps"] == 1
+
+
+def test_records_without_a_token_train_nothing(model, tmp_path):
+    blank = tmp_path / "blank.csv"
+    blank.write_text("text,label\n" + '" ",pos\n\u200b,neg\n' * 3, "utf-8")
+    with pytest.raises(UserError, match="no record holds a token of text"):
+        run(model, {"train": blank}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_resume_among_seeds(model, files, tmp_path, monkeypatch):
     whole = run(model, files, tmp_path / "whole", seeds=3)
     real = state.save_state

@@ -312,6 +312,32 @@ def test_signal_while_measuring_loses_nothing(corpus, tmp_path, monkeypatch):
     assert pretrain([corpus], tmp_path / "run", config(steps=4), resume=True, console=Console(silent=True)) == whole
 
 
+@pytest.mark.parametrize("which", [1, 2, 3])  # before the first step, in mid-training, at the end
+def test_a_measurement_that_a_signal_cuts_off_is_made_by_the_run_that_goes_on(corpus, tmp_path, monkeypatch, which):
+    from minibert import pretrain as module
+
+    changes = {"steps": 6, "eval_every": 3, "save_every": 0}
+    whole = train(corpus, tmp_path / "whole", **changes)
+    original, calls = module.pretraining.measure, itertools.count(1)
+
+    def told(*args):
+        if next(calls) == which:
+            signal.raise_signal(signal.SIGTERM)
+        return original(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(module.pretraining, "measure", told)
+        train(corpus, tmp_path / "run", **changes)
+    again = pretrain([corpus], tmp_path / "run", config(**changes), resume=True, console=Console(silent=True))
+    assert again == whole
+    logs = [
+        [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in log(tmp_path / name)]
+        for name in ("whole", "run")
+    ]
+    assert logs[0] == logs[1]
+    assert sum("eval" in line for line in logs[0]) == 3
+
+
 def test_second_phase_takes_the_last_share_with_longer_examples(corpus, tmp_path):
     changes = {"steps": 10, "long_length": 64, "long_share": 0.3}
     train(corpus, tmp_path / "run", **changes)

@@ -15,7 +15,7 @@ from minibert.run_folder import check_new, clear_up, held, lock, resumed_setting
 
 
 def begun(tmp_path, **settings):
-    save_settings(tmp_path, "pretrain", PretrainConfig(steps=5, **settings), {"corpus": ["a.txt"]})
+    save_settings(tmp_path, "pretrain", PretrainConfig(**{"steps": 5, **settings}), {"corpus": ["a.txt"]})
     return tmp_path
 
 
@@ -88,6 +88,18 @@ def test_resumed_run_may_not_become_another(tmp_path):
     begun(tmp_path, lr=0.5)
     with pytest.raises(UserError, match=r"lr \(0\.5 -> 0\.1\)"):
         resumed_settings(PretrainConfig, tmp_path, {"lr": 0.1})
+
+
+def test_what_a_run_was_started_with_may_be_said_again(tmp_path):
+    """One script starts a run and goes on with it."""
+    recipe = {"minutes": 3.0, "lr": 0.5, "batch_size": 32}
+    begun(tmp_path, lr=0.5, steps=60, batch_size=32)
+    settings, _ = resumed_settings(PretrainConfig, tmp_path, {"steps": 60}, recipe)
+    assert (settings.steps, settings.minutes, settings.lr) == (60, None, 0.5)
+    with pytest.raises(UserError, match=r"this differs: batch_size \(32 -> 64\)"):
+        resumed_settings(PretrainConfig, tmp_path, {"steps": 60}, {**recipe, "batch_size": 64})
+    with pytest.raises(UserError, match=r"minutes \(None -> 3\.0\)"):
+        resumed_settings(PretrainConfig, tmp_path, {}, recipe)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"settings": 1}'])

@@ -53,8 +53,6 @@ def finetune(
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
             run_folder.clear_up(out, "checkpoints")
             return
-        if recipe is not None:
-            raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")
         saved = run_folder.load_settings(out)
         if saved.get("command") != "finetune":
             raise UserError("holds a run of another command", where=str(out), fix=f"minibert {saved.get('command')}")
@@ -70,7 +68,8 @@ def finetune(
     refuse_foreign(kind, flags)
     if going_on:
         assert out is not None
-        config, _ = run_folder.resumed_settings(kind.Config, out, flags)
+        again = {name: value for _, layer in layers for name, value in layer.items()}
+        config, _ = run_folder.resumed_settings(kind.Config, out, flags, again)
     else:
         config = resolve(kind.Config, *layers, ("command line", flags))
     if show_config:

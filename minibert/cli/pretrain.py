@@ -72,9 +72,8 @@ def pretrain(
             click.echo(f"{out} holds a finished run: there is nothing to resume", err=True)
             run_folder.clear_up(out)
             return
-        if recipe is not None:
-            raise UserError("--resume continues the run as it was set", where="--recipe", fix="leave it out")
-        config, saved = run_folder.resumed_settings(PretrainConfig, out, flags)
+        again = load_recipe(recipe, "pretrain")[1] if recipe is not None else {}
+        config, saved = run_folder.resumed_settings(PretrainConfig, out, flags, again)
         find_places()
         run_folder.check_same_places(out, saved, {"corpus": list(corpus) or None, **places})
         corpus = tuple(saved["corpus"])

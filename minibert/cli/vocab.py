@@ -17,6 +17,9 @@ OF_A_NEW_VOCABULARY = {
 OF_EXTENDING = {"add": "--add", "min_count": "--min-count"}
 
 
+MOST = 10**7  # entries; the trainer makes room for all of them at once
+
+
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option(
@@ -67,6 +70,10 @@ def vocab(
     for name, value in (("--add", add), ("--min-count", min_count)):
         if value < 1:
             raise UserError(f"is {value}", where=name, fix="give 1 or more")
+    if vocab_size > MOST:
+        raise UserError(
+            f"is {vocab_size}; no vocabulary has so many entries", where="--vocab-size", fix=f"{MOST} or fewer"
+        )
     refuse_full(out)
     with temporary_folder() as spool:
         from minibert.console import Console

@@ -173,9 +173,9 @@ def tell(need: Need, rows: int, free: int, console: Console, *, can_save: bool) 
         return
     problem = f"training takes about {gb(total)} of memory, and {gb(free)} are free"
     ways = []
-    fitting = [n for n in range(1, rows) if rows % n == 0 and need.of(n) <= ROOM * free]
-    if fitting:
-        ways.append(f"--micro-batch-size {fitting[-1]} takes about {gb(need.of(fitting[-1]))}")
+    most = min(rows - 1, int(ROOM * free - need.of(0)) // max(need.row, 1), 10**6)
+    if fitting := next((n for n in range(most, 0, -1) if rows % n == 0), 0):
+        ways.append(f"--micro-batch-size {fitting} takes about {gb(need.of(fitting))}")
     if can_save:
         ways.append("--gradient-checkpointing takes less")
     ways.append("so does a smaller model" if ways else "take a smaller model or a larger machine")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import nn
@@ -22,6 +23,7 @@ from minibert.model.heads import BertForPreTraining
 from minibert.model.init import initialise
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.data import PretrainingData
+from minibert.training.memory import free_memory, gb
 from minibert.training.optim import StepSchedule, TimeSchedule
 
 MOST_UNKNOWN = 0.5  # of the tokens; what is left says next to nothing
@@ -85,12 +87,20 @@ def make_model(
 
 
 def new_model(kind: type[M], shape: BertConfig, fix: str) -> M:
-    """A model of random weights. Raises: UserError where there is no memory for it."""
+    """A model of random weights. Raises: UserError where there is no memory for it, before it is made."""
+    D, wide = shape.hidden_size, shape.intermediate_size
+    words = (shape.vocab_size + shape.max_position_embeddings) * D
+    size = 4 * (words + shape.num_hidden_layers * (4 * D * D + 2 * D * wide))  # float32; biases and norms are little
+    free = free_memory(torch.device("cpu"))
+    if free is not None and size > free:
+        raise UserError(
+            f"a model of {size / 4e6:,.0f} M parameters takes {gb(size)} of memory, and {gb(free)} are free", fix=fix
+        )
     try:
         return kind(shape)
     except (RuntimeError, MemoryError, OverflowError) as error:
-        size = f"{shape.num_hidden_layers} layers, {shape.hidden_size} wide, {shape.vocab_size} tokens"
-        raise UserError(f"a model of {size} does not fit into memory", fix=fix) from error
+        of = f"{shape.num_hidden_layers} layers, {shape.hidden_size} wide, {shape.vocab_size} tokens"
+        raise UserError(f"a model of {of} does not fit into memory", fix=fix) from error
 
 
 def save_memory(model: nn.Module) -> None:

@@ -29,7 +29,7 @@ OLDER = "delete this checkpoint's folder, and --resume goes on from the one befo
 
 KINDS: dict[str, tuple[type, ...]] = {
     "step": (int,), "phase": (int,), "tokens": (int,), "cursor": (dict,), "best": (dict,), "record": (dict,),
-    "store": (str,), "elapsed": (int, float), "reserve": (int, float),
+    "store": (str,), "elapsed": (int, float), "reserve": (int, float), "measured": (int,), "share": (int, float),
 }  # fmt: skip
 
 

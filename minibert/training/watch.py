@@ -75,6 +75,12 @@ class Watch:
     def ended(self, step: int) -> list[Finding]:
         """Look back at the end."""
         last = [sum(losses) for losses in self.losses[-RECENT:]]
+        if self._has_risen():
+            text = (
+                f"the training loss has risen ({self.first[0]:.3g} in the first step, {last[-1]:.3g} in the last): a "
+                "learning rate that is far too high (--lr), or a warm-up that is too short (--warmup)"
+            )
+            return self._once(step, [("not-learning", text)])
         if step < 2 * RECENT or not self.first or statistics.fmean(last) < 0.98 * statistics.fmean(self.first):
             return []
         text = (
@@ -92,6 +98,8 @@ class Watch:
             f"{where}: {one_sided}: nothing but the commonest answer was learnt. More --epochs, a higher --lr (1e-4; "
             "3e-4 for small models), a smaller --batch-size, --class-weights balanced where classes are rare"
         )
+        if self._has_risen():
+            text = f"{where}: {one_sided}, after a loss that has risen: a lower --lr, a longer --warmup"
         return self._once(step, [("one-answer", text)])
 
     def data(self, unknown_rate: float) -> list[Finding]:
@@ -108,6 +116,10 @@ class Watch:
         new = [Finding(step, kind, text) for kind, text in said if kind not in self.said]
         self.said += [finding.kind for finding in new]
         return new
+
+    def _has_risen(self) -> bool:
+        """Whether the last steps' loss is far above the first step's, in a run of any length."""
+        return len(self.losses) > 1 and statistics.median(map(sum, self.losses[-3:])) > 2 * self.first[0] + 1
 
     def _jump(self) -> list[tuple[str, str]]:
         sums = [sum(losses) for losses in self.losses]

@@ -119,6 +119,18 @@ def test_what_cannot_fit_is_refused(need, can_save, fix):
     assert fix in caught.value.fix
 
 
+def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
+    from minibert.training import setup
+
+    shape = BertConfig(vocab_size=1000, hidden_size=8192, num_hidden_layers=200, num_attention_heads=64)
+    monkeypatch.setattr(setup, "free_memory", lambda device: 23 * GB)
+    # by hand: 200 (4 x 8192^2 + 2 x 8192 x 3072) + (1000 + 512) 8192
+    with pytest.raises(
+        UserError, match=r"a model of 63,766 M parameters takes 255.1 GB of memory, and 23.0 GB are free"
+    ):
+        setup.new_model(BertForPreTraining, shape, "take a smaller recipe")
+
+
 def test_free_memory_is_the_least_that_anybody_grants(tmp_path, monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     meminfo = tmp_path / "meminfo"

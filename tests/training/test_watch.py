@@ -134,3 +134,12 @@ def test_one_answer_everywhere_is_said_once():
     (finding,) = watch.answered(9, "dev", "every text is labelled 'pos'")
     assert finding.text.startswith("dev: every text is labelled 'pos'")
     assert watch.answered(9, "test", "every text is labelled 'pos'") == []
+
+
+def test_a_loss_that_has_risen_points_at_the_learning_rate_in_the_shortest_run_too():
+    watch = Watch(FINE)
+    kinds(watch, [(1.6,), (50.0,), (400.0,), (1357.0,)])
+    (finding,) = watch.answered(4, "dev", "every text is labelled 'pos'")
+    assert "a lower --lr" in finding.text
+    (finding,) = watch.ended(4)
+    assert "risen (1.6 in the first step, 1.36e+03 in the last): a learning rate that is far too high" in finding.text
