@@ -58,6 +58,8 @@ class TokenStore:
         self.facts = _all_together([facts for _, _, facts in parts])
         self._table = table = pa.concat_tables([table for table, _, _ in parts])
         self._ids = [values for _, ids, _ in parts for values in ids]
+        folders = [folder / shard for shard in shards] or [folder]
+        self._folders = [folder for folder, (_, ids, _) in zip(folders, parts, strict=True) for _ in ids]
         self._starts = (
             [_values(chunk) for chunk in table.column("starts_word").chunks]
             if "starts_word" in table.column_names
@@ -129,12 +131,12 @@ class TokenStore:
     def token_counts(self, vocab_size: int, *, without: np.ndarray) -> np.ndarray:
         """How often each token stands in all documents but those of `without`: (V,) int64."""
         counts = np.zeros(vocab_size, np.int64)
-        for part in self._ids:
+        for part, folder in zip(self._ids, self._folders, strict=True):
             found = np.bincount(part, minlength=vocab_size)
             if len(found) > vocab_size:
                 raise UserError(
-                    f"is damaged: it holds the token {len(found) - 1} of {vocab_size}", str(self.folder),
-                    "delete this folder, and it is made anew",
+                    f"is damaged: it holds the token {len(found) - 1} of {vocab_size}", str(folder),
+                    "delete this folder, and " + ("prepare this shard anew" if self.shards else "it is made anew"),
                 )  # fmt: skip
             counts += found
         for document in without.tolist():

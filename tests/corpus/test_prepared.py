@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,3 +191,14 @@ def test_out_that_is_no_store_is_left_alone(text, tmp_path):
         prepared(text, text / "0.txt", 1)
     with pytest.raises(UserError, match="cannot be written"):
         prepared(text, tmp_path / "text/0.txt/store", 1)
+
+
+def test_a_token_that_is_in_no_vocabulary_names_its_shard(text, tmp_path):
+    prepared(text, tmp_path / "store", 3)
+    tokenizer, store, _ = open_prepared(tmp_path / "store")
+    largest = max(int(part.max()) for part in store._ids)
+    holding = {folder.name for part, folder in zip(store._ids, store._folders, strict=True) if part.max() == largest}
+    with pytest.raises(UserError, match=f"it holds the token {largest} of {largest}") as caught:
+        store.token_counts(largest, without=np.array([], np.int64))
+    assert Path(caught.value.where).name in holding
+    assert "prepare this shard anew" in caught.value.fix
