@@ -195,7 +195,7 @@ def test_out_that_is_no_store_is_left_alone(text, tmp_path):
 
 def test_a_token_that_is_in_no_vocabulary_names_its_shard(text, tmp_path):
     prepared(text, tmp_path / "store", 3)
-    tokenizer, store, _ = open_prepared(tmp_path / "store")
+    _, store, _ = open_prepared(tmp_path / "store")
     largest = max(int(part.max()) for part in store._ids)
     holding = {folder.name for part, folder in zip(store._ids, store._folders, strict=True) if part.max() == largest}
     with pytest.raises(UserError, match=f"it holds the token {largest} of {largest}") as caught:
