@@ -20,6 +20,8 @@ from minibert.errors import UserError
 from minibert.remote import RemoteFile, find, is_remote, read_bytes, sent
 from minibert.tokenization.tokenizer import BertTokenizer
 
+OF_THIS_PROGRAM = "memory://"  # ends with it
+
 
 def prepare(
     sources: Sequence[Source], out: str, tokenizer: BertTokenizer, *, shard: int, of: int, encoding: str,
@@ -42,7 +44,7 @@ def prepare(
     if is_made(out, name, notes):
         console.say(f"{out}/{name}: made before")
         return
-    if out.startswith("memory://"):
+    if out.startswith(OF_THIS_PROGRAM):
         raise UserError("ends with this program, and the store with it", f"--out {out}", "name a folder or s3://...")
     remote = is_remote(out)
     key = blake2b(json.dumps(notes, sort_keys=True).encode(), digest_size=12).hexdigest()

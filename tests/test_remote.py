@@ -440,6 +440,9 @@ def test_a_shard_that_could_not_be_sent_is_kept_and_sent_later(tmp_path, text_of
     monkeypatch.setenv("MINIBERT_CACHE", str(tmp_path / "cache"))
     minibert("vocab", "memory://words", "--out", tmp_path / "tok", "--vocab-size", 100, "--quiet")
     words = ("prepare", "memory://words", "--tokenizer", tmp_path / "tok", "--out", "memory://stored", "--quiet")
+    with pytest.raises(UserError, match="ends with this program, and the store with it"):
+        minibert(*words)
+    monkeypatch.setattr(module, "OF_THIS_PROGRAM", "nothing://")  # here it stands for a place that stays
 
     def broken(self, source, target, **kwargs):
         if Path(source).name == "tokens.arrow":
