@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 
 from minibert.atomic import write_json
 from minibert.checkpoint.folder import save_checkpoint
@@ -359,8 +358,6 @@ def check_saved_store(store: TokenStore, saved_store: str) -> None:
 
 def check_same_store(accelerator: Accelerator, store: TokenStore) -> None:
     """Each machine opens the store for itself: refuse to train where they have found different text."""
-    if accelerator.num_processes > 1 and len(set(gather_object([store.name]))) > 1:
-        raise UserError(
-            "the processes of this run have found different text", where="CORPUS",
-            fix="let all machines read the same files",
-        )  # fmt: skip
+    check_same(
+        accelerator, store.name, "CORPUS: different text was found, it is", "let all machines read the same files"
+    )

@@ -181,10 +181,10 @@ def test_file_urls_are_places_of_this_machine(place):
 
 
 def test_processes_that_found_different_text_do_not_train(monkeypatch):
-    from minibert import pretrain as module
+    from minibert.training import devices as module
 
     accelerator, store = SimpleNamespace(num_processes=2), SimpleNamespace(name="a")
-    monkeypatch.setattr(module, "gather_object", lambda names: [*names, "a"])
+    monkeypatch.setattr(module, "gather_object", lambda names: [*names, names[0]])
     check_same_store(accelerator, store)
     monkeypatch.setattr(module, "gather_object", lambda names: [*names, "b"])
     with pytest.raises(UserError, match="different text"):
