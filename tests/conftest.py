@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import random
+import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,42 @@ def checkpoint_for() -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium of this machine; tests that need it are skipped where there is none."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(executable_path=program, args=[*flags, "--disable-sync", "--no-first-run"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an HTML file: browser_page(path, color_scheme="dark", locale="zh-CN", viewport={"width": 390, ...}).
+
+    The test fails where a page asks for anything but itself, or its script fails.
+    """
+    contexts, faults = [], []
+
+    def show(path: Path, **how: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1100, "height": 800}, **how})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: faults.append(request.url) if request.url != path.as_uri() else None)
+        page.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(path.as_uri())
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert faults == []
