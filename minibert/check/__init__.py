@@ -1,0 +1,1 @@
+"""Data, looked at before hours of training: what is doubtful in it, and how to mend it."""
