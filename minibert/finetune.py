@@ -6,7 +6,7 @@ import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from minibert.corpus.batches import Cursor, StepBatches, load_steps
 from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
+from minibert.report.page import describe_run
 from minibert.run_folder import held, is_finished, load_metrics, load_settings, publish, resume_with, save_settings
 from minibert.tasks.base import Feature, Prediction, Scores, check_types
 from minibert.tasks.data import AnyTask, Part, check_choice, describe, read_parts, show_data
@@ -41,9 +42,11 @@ from minibert.training.record import Record
 from minibert.training.rows import RowCollator, RowStream
 from minibert.training.setup import new_model, refuse_unknown, save_memory
 from minibert.training.sharding import check_settings, is_spread, prepare, whole, whole_states
+from minibert.training.speed import machine
 from minibert.training.watch import Watch
 
 HEADS = ("classifier.", "qa_outputs.")
+MISTAKES_KEPT, LONGEST_SHOWN = 30, 600  # of a part, in answers.json; characters of a text there
 FEW_STEPS = 100  # of a fine-tuning: 1,000 rows in batches of 32, three times, are 94
 
 
@@ -110,6 +113,9 @@ def finetune(
                 places = {"task": kind.name, "model": model, "train": train, "dev": dev, "test": test, "data": data}
                 save_settings(out, "finetune", config, places)
             write_json(out / "data.json", facts)
+        computed = machine(accelerator, shape, length=facts["train"]["mean_length"], through_head=0.0)
+        if main:
+            write_json(out / "machine.json", computed)
         run = Run(accelerator, task, tokenizer, shape, model, parts, out, console, facts["train"]["unknown_rate"])
         with Stop(accelerator) as stop:
             results = [
@@ -123,6 +129,7 @@ def finetune(
         if main:
             write_json(out / "metrics.json", metrics)  # comes last and marks a finished run
             remove(out / "checkpoints")  # nothing goes on from them
+            describe_run(out, console)
             console.table(f"done: {out}", in_rows(metrics))
         accelerator.wait_for_everyone()
         accelerator.end_training()
@@ -225,6 +232,7 @@ class Run:
         result: dict[str, Any] = {
             "steps": last, "best_step": step, "best_metric": best.metric if best.step else None,
         }  # fmt: skip
+        said: dict[str, Any] = {"step": step}
         for name in ("dev", "test"):
             if name in self.parts:
                 measured = self.measure(model, name, task, stop, tune=False)
@@ -232,12 +240,15 @@ class Run:
                     return result
                 result[name] = measured.scores
                 examples = self.parts[name].reading.examples
+                said[name] = answers(task, examples, measured.predictions)
                 training.record.note_findings(
                     training.record.watch.answered(last, name, task.one_sided(examples, measured.predictions))
                 )
                 for table in task.tables(examples, measured.predictions):
                     self.console.grid(f"{name}: {table.title}", table.columns, table.rows)
         if accelerator.is_main_process:
+            if said.keys() > {"step"}:
+                write_json(folder / "answers.json", said)
             publish(folder, lambda target: copy_model(kept, target))
         accelerator.wait_for_everyone()
         return result
@@ -389,6 +400,9 @@ class Training:
             measured = self.run.measure(model, "dev", self.run.task, self.stop)
         self.end_if_told()
         self.place["measured"] = step
+        if self.accelerator.is_main_process:
+            said = answers(measured.task, self.run.parts["dev"].reading.examples, measured.predictions)
+            write_json(self.folder / "answers.json", {"step": step, "dev": said})
         self.record.evaluation(step, measured.scores)
         if self.best.better(measured.scores[self.best.metric], step):
             self.chosen = measured.task
@@ -429,6 +443,17 @@ class Training:
                 f"stopped at step {self.place['step']}, which is saved; {resume_with('finetune', self.run.out)}"
             )
             raise SystemExit(128 + signal)
+
+
+def answers(task: AnyTask, examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """What answers.json says of a part: the task's tables, and the records that are answered otherwise than wanted."""
+    wrong = task.mistakes(examples, predictions)
+    return {
+        "tables": [asdict(table) for table in task.tables(examples, predictions)],
+        "records": len(examples),
+        "wrong": len(wrong),
+        "mistakes": [asdict(mistake.shortened(LONGEST_SHOWN)) for mistake in wrong[:MISTAKES_KEPT]],
+    }
 
 
 def task_shape(shape: BertConfig, task: AnyTask) -> BertConfig:
@@ -508,7 +533,7 @@ def keep_best_seed(out: Path, seed: int) -> None:
     publish(out, lambda target: copy_model(out / "seeds" / str(seed), target, without=("metrics.json",)))
     for folder in (out / "seeds").iterdir():
         for path in folder.iterdir():
-            if path.name not in ("log.jsonl", "metrics.json"):
+            if path.name not in ("log.jsonl", "metrics.json", "answers.json"):
                 remove(path)
 
 

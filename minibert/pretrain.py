@@ -24,6 +24,7 @@ from minibert.corpus.store import TokenStore, open_store, whole_store, worker_co
 from minibert.corpus.summary import describe, show_data
 from minibert.corpus.vocabulary import corpus_vocabulary
 from minibert.errors import UserError
+from minibert.report.page import describe_run
 from minibert.run_folder import held, publish, resume_with, save_settings
 from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training import pretraining, state
@@ -43,6 +44,7 @@ from minibert.training.setup import (
     save_memory,
 )
 from minibert.training.sharding import check_settings, is_spread, prepare, whole, whole_states
+from minibert.training.speed import machine
 from minibert.training.watch import Watch
 
 
@@ -162,6 +164,9 @@ def _pretrain(  # noqa: C901 - one story, told in order
         )  # fmt: skip
     if resume_from is not None:
         state.load_state(resume_from, optimizers, accelerator.scaler)
+    computed = machine(accelerator, model.config, length=data.config.max_length, through_head=config.mask_rate)
+    if main:
+        write_json(out / "machine.json", computed)
     record = Record(
         out, accelerator, terms=pretraining.TERMS, lr=config.lr, log_every=config.log_every, tracker=config.tracker,
         before=place["record"], warn=console.warn,
@@ -177,7 +182,12 @@ def _pretrain(  # noqa: C901 - one story, told in order
         batches = (batch for batch in data.held_out_batches(accelerator) if not stop.signal)
         with whole(accelerator, network, model) as measured:
             found = pretraining.measure(accelerator, measured, batches, unigram, tokenizer.mask_token_id)
-        return {} if stop.agreed() else found
+            said = pretraining.answers(accelerator, measured, data.shown_batch(), tokenizer) if main else []
+        if stop.agreed():
+            return {}
+        if main:
+            write_json(out / "answers.json", {"step": place["step"], "texts": said})
+        return found
 
     def save() -> None:
         if saved[0] == place["step"]:
@@ -254,6 +264,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
                 publish(out, lambda folder: save_checkpoint(trained, tokenizer, folder))
         if main:
             write_json(out / "metrics.json", metrics)
+            describe_run(out, console)
             console.table(f"done: {out}", pretraining.in_rows(metrics))
         accelerator.wait_for_everyone()
         accelerator.end_training()

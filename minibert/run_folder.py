@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 LOCK = ".lock"
 TRIES = 100  # to lock a folder that others make and delete
-FILES = ("settings.json", "data.json", "log.jsonl", "metrics.json", ".model", "checkpoints", "checkpoints/step-*")
+OF_A_START = ("settings.json", "data.json", "machine.json", "log.jsonl", "answers.json")  # without the result
+OF_THE_END = ("metrics.json", "report.html", "README.md")
+FILES = (*OF_A_START, *OF_THE_END, ".model", "checkpoints", "checkpoints/step-*")
 TRACKERS = ("tensorboard", "trackio")  # their folders
 PARTS = (*FILES, "seeds", *(f"seeds/*/{name}" for name in FILES))  # all that is written whole or not at all
 
@@ -60,7 +62,7 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
                 if not resume and not has_checkpoints(
                     out
                 ):  # all that is in there is this run's: check_new has seen to it
-                    for name in ("settings.json", "data.json", "log.jsonl", "seeds", *TRACKERS):
+                    for name in (*OF_A_START, "seeds", *TRACKERS):
                         remove(out / name)
                 raise
         finally:

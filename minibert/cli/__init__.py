@@ -22,6 +22,7 @@ from minibert.cli.lists import recipes, tasks
 from minibert.cli.predict import evaluate, predict
 from minibert.cli.prepare import prepare
 from minibert.cli.pretrain import pretrain
+from minibert.cli.report import report
 from minibert.cli.vocab import vocab
 from minibert.errors import UserError, printable
 
@@ -124,6 +125,6 @@ def commands() -> None:
 
 
 for command in (
-    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, embed, convert, export, tasks, recipes,
+    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, embed, convert, export, tasks, recipes,
 ):  # fmt: skip
     commands.add_command(command)

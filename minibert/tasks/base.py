@@ -84,11 +84,37 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Table:
-    """Something to look at in the terminal: a title, the names of the columns, rows of as many cells."""
+    """Something to look at: a title, the names of the columns, rows of as many cells.
+
+    counts: all cells but a row's first are whole numbers that are compared with each other, as in a confusion matrix.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    counts: bool = False
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A record that is not answered as wanted, for a person to look at.
+
+    Attributes: text: what was read, as far as it matters here. gold, answer: in words. pair: a second text, or the
+        question. score: how sure the model is, 0 to 1; None where it gives no probability. marks: (start, end, whose,
+        label) of places in the text; whose: "gold", "answer", or "both" where they agree.
+    """
+
+    text: str
+    gold: str
+    answer: str
+    pair: str = ""
+    score: float | None = None
+    marks: Sequence[tuple[int, int, str, str]] = ()
+
+    def shortened(self, longest: int) -> Mistake:
+        """With texts of so many characters at most, and the marks that are left."""
+        text, pair = (t if len(t) <= longest else f"{t[:longest]} …" for t in (self.text, self.pair))
+        return replace(self, text=text, pair=pair, marks=[mark for mark in self.marks if mark[1] <= longest])
 
 
 class Task(ABC, Generic[E, C]):
@@ -230,6 +256,10 @@ class Task(ABC, Generic[E, C]):
 
     def tables(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> list[Table]:
         """What a person wants to see beside the scores."""
+        return []
+
+    def mistakes(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> list[Mistake]:
+        """Records that are answered otherwise than the gold has it, those first that a person should look at first."""
         return []
 
     def one_sided(self, examples: Sequence[E], predictions: Sequence[Prediction]) -> str | None:

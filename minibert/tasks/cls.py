@@ -16,7 +16,7 @@ import numpy as np
 from minibert.corpus.json_lines import shorten
 from minibert.errors import UserError
 from minibert.metrics.classification import confusion, per_class, per_label, score_classes, score_labels, score_numbers
-from minibert.tasks.base import Batch, Encoded, Feature, Prediction, Reading, Scores, Table, Task
+from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task
 from minibert.tasks.cls_rows import ClsConfig, ClsExample, from_values, label_names, read_rows
 from minibert.tasks.tables import NAMES, near
 
@@ -317,12 +317,36 @@ class Cls(Task[ClsExample, ClsConfig]):
         tables = [self._by_class(per_class(gold, predicted, C))]
         if C <= SQUARE_SHOWN:
             rows = [[label, *map(str, row)] for label, row in zip(self.labels, counts.tolist(), strict=True)]
-            return [*tables, Table("confusions: rows are gold, columns predicted", ["", *self.labels], rows)]
+            return [
+                *tables,
+                Table("confusions: rows are gold, columns predicted", ["", *self.labels], rows, counts=True),
+            ]
         wrong = [(int(counts[i, j]), i, j) for i, j in np.argwhere(counts) if i != j]
         wrong.sort(key=lambda item: (-item[0], item[1:]))
         rows = [[self.labels[i], self.labels[j], str(n)] for n, i, j in wrong[:ROWS_SHOWN]]
         title = f"the {len(rows)} most frequent of {len(wrong)} confusions" if wrong else "no confusions"
         return [*tables, Table(title, ["gold", "predicted", "rows"], rows)]
+
+    def mistakes(self, examples: Sequence[ClsExample], predictions: Sequence[Prediction]) -> list[Mistake]:
+        """The surest first; of numbers those that are farthest off."""
+        found = []
+        for example, said in zip(examples, predictions, strict=True):
+            label, score = said["label"], said["score"]
+            if self.config.regression:
+                assert isinstance(example.label, float)
+                off = abs(label - example.label)
+                found.append((-off, Mistake(example.text, f"{example.label:g}", f"{label:g}", example.pair or "")))
+            elif self.config.multi_label:
+                if set(label) != set(example.names):
+                    scores = said["scores"]
+                    wrong = set(label) ^ set(example.names)
+                    sure = max(max(scores[name], 1 - scores[name]) for name in wrong)
+                    gold, answer = (", ".join(names) or "(none)" for names in (sorted(example.names), sorted(label)))
+                    found.append((-sure, Mistake(example.text, gold, answer, example.pair or "", sure)))
+            elif (label,) != example.names:
+                gold = ", ".join(example.names)
+                found.append((-score, Mistake(example.text, gold, label, example.pair or "", score)))
+        return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
 
     def _by_class(self, found: Sequence[Mapping[str, float]]) -> Table:
         order = list(range(len(self.labels)))

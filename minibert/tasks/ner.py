@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minibert.config import FinetuneConfig, check_bounds, opt
 from minibert.errors import UserError
 from minibert.metrics.tagging import find_entities, per_type, score_entities, to_bio
-from minibert.tasks.base import Batch, Encoded, Feature, Prediction, Reading, Scores, Table, Task, input_format
+from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task, input_format
 from minibert.tasks.conll import write_conll
 from minibert.tasks.ner_files import FORMATS, NerExample, NerReader, example_of_record, example_of_text
 from minibert.tasks.tags import as_bioes, label_numbers, tags_of_labels, type_of
@@ -250,6 +250,26 @@ class Ner(Task[NerExample, NerConfig]):
         ]
         return [Table("entities by type", ("type", *columns), rows)]
 
+    def mistakes(self, examples: Sequence[NerExample], predictions: Sequence[Prediction]) -> list[Mistake]:
+        """The sentences with the most wrong entities first."""
+        found = []
+        for example, said in zip(examples, predictions, strict=True):
+            gold, answer = (set(find_entities(tags)) for tags in (example.tags or (), said["tags"]))
+            if gold == answer and not example.missed:
+                continue
+            text, spans = with_places(example)
+            entities = sorted(gold | answer, key=lambda entity: (entity[1], entity[2], entity[0]))
+            marks = [
+                (spans[first][0], spans[stop - 1][1], _whose((label, first, stop), gold, answer), label)
+                for label, first, stop in entities
+            ]
+            said_of = {e: f"{e[0]} {text[spans[e[1]][0] : spans[e[2] - 1][1]]}" for e in entities}
+            words = [", ".join(dict.fromkeys(said_of[e] for e in entities if e in own)) for own in (gold, answer)]
+            lost = f" (and {len(example.missed)} that no tag can say)" if example.missed else ""
+            mistake = Mistake(text, (words[0] or "(none)") + lost, words[1] or "(none)", marks=marks)
+            found.append((-len(gold ^ answer) - len(example.missed), mistake))
+        return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
+
     def _types(self, gold: list[list[str]], predicted: list[list[str]]) -> dict[str, dict[str, float]]:
         """The scores of every type of the model, also where it does not occur: seeds and measurements agree in them."""
         nothing = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
@@ -271,6 +291,22 @@ class Ner(Task[NerExample, NerConfig]):
         )
         path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), "utf-8", newline="")
         return path
+
+
+def with_places(example: NerExample) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a sentence, and where each word stands in it."""
+    if example.text is not None:
+        return example.text, [(start, end) for start, end in example.spans]
+    text, spans = "", []
+    for word in example.tokens:
+        longer = joined((text, word)) if text else word
+        spans.append((len(longer) - len(word), len(longer)))
+        text = longer
+    return text, spans
+
+
+def _whose(entity: Any, gold: set[Any], answer: set[Any]) -> str:
+    return "both" if entity in gold and entity in answer else "gold" if entity in gold else "answer"
 
 
 def _tag_rows(

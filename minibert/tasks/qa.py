@@ -17,7 +17,7 @@ import numpy as np
 from minibert.config import FinetuneConfig, check_bounds, opt
 from minibert.errors import UserError
 from minibert.metrics import cmrc, squad
-from minibert.tasks.base import Batch, Encoded, Feature, Prediction, Reading, Scores, Table, Task, input_format
+from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task, input_format
 from minibert.tasks.spans import Span, best_spans, null_score
 from minibert.tasks.squad_files import QaExample, question_of, read_questions, text_of
 from minibert.tasks.windows import NOWHERE, encode_questions
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 50  # spans looked through, times n_best, for n_best different texts
 WRONG_SHOWN = 10
+AROUND = 120  # characters of a context on either side of an answer
 DEMO = (
     (
         "Anna lives in Rome and sells bread. Her brother Paul lives in Oslo and paints boats. They met in 1987.",
@@ -281,6 +282,25 @@ class Qa(Task[QaExample, QaConfig]):
         ]
         return [Table("Wrong answers", ("question", "gold", "predicted"), rows[:WRONG_SHOWN])] if rows else []
 
+    def mistakes(self, examples: Sequence[QaExample], predictions: Sequence[Prediction]) -> list[Mistake]:
+        """The surest first, each with the part of its context that holds both answers."""
+        found = []
+        for example, said in zip(examples, predictions, strict=True):
+            texts = example.texts or ()
+            if squad.exact(said["answer"], texts):
+                continue
+            places = [] if said["start"] is None else [(said["start"], said["end"], "answer", "")]
+            if example.span is not None and texts:
+                places.append((*example.span, "gold", ""))
+            elif texts and texts[0] in example.context:
+                start = example.context.index(texts[0])
+                places.append((start, start + len(texts[0]), "gold", ""))
+            text, marks = _excerpt(example.context, sorted(places))
+            gold = " | ".join(dict.fromkeys(texts)) or "(none)"
+            answer = said["answer"] or "(none)"
+            found.append((-said["score"], Mistake(text, gold, answer, example.question, said["score"], marks)))
+        return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
+
     def write(self, predictions: Sequence[Prediction], output_format: str) -> str:
         """JSON lines, or SQuAD's one object of id -> answer, "" for none."""
         if output_format != "squad":
@@ -309,6 +329,26 @@ class Qa(Task[QaExample, QaConfig]):
         content = {"version": "1.1", "data": [{"title": "demo", "paragraphs": paragraphs}]}
         path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8", newline="\n")
         return path
+
+
+def _excerpt(context: str, places: Sequence[tuple[int, int, str, str]]) -> tuple[str, list[tuple[int, int, str, str]]]:
+    """What stands round some places of a context, and the places in it; what is left out between them is dots."""
+    pieces: list[tuple[int, int]] = []
+    for start, end, _, _ in places or [(0, 0, "", "")]:
+        first, last = max(0, start - AROUND), min(len(context), end + AROUND)
+        if pieces and first <= pieces[-1][1]:
+            pieces[-1] = (pieces[-1][0], max(last, pieces[-1][1]))
+        else:
+            pieces.append((first, last))
+    text, marks = "", []
+    for first, last in pieces:
+        text += "… " if first and not text else ""
+        moved = len(text) - first
+        marks += [
+            (start + moved, end + moved, whose, label) for start, end, whose, label in places if first <= start < last
+        ]
+        text += context[first:last] + (" … " if last < len(context) else "")
+    return text, marks
 
 
 def _entry(answer: str, start: int | None, end: int | None) -> dict[str, Any]:

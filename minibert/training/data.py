@@ -23,6 +23,7 @@ from minibert.training.optim import Optimizers
 
 # held-out examples and masks are the same in every run, whatever its seed and mask rate: runs can be compared
 EVAL_SEED, EVAL_MASK_RATE = 7, 0.15
+SHOWN = 8  # held-out examples whose answers are kept for the report
 MOST_LOADERS = 4  # loader processes beside one training process; more would wait for each other
 
 
@@ -64,14 +65,24 @@ class PretrainingData:
     def held_out_batches(self, accelerator: Accelerator) -> Iterator[Batch]:
         """This process's share of the held-out examples: always the same ones with the same masks."""
         config = self.config
-        if self.held_out_rows is None:
-            stream = self._stream(self.held_out, config.max_length, EVAL_SEED)
-            rows = stream.plan(0, np.arange(len(self.held_out)))[: config.eval_examples]
-            self.held_out_rows = rows[np.argsort(rows[:, 4] + rows[:, 6], kind="stable")]  # by length: less padding
         collator = self._collator(config.max_length, EVAL_SEED, EVAL_MASK_RATE)
-        mine = self.held_out_rows[accelerator.process_index :: accelerator.num_processes]
+        mine = self._measured()[accelerator.process_index :: accelerator.num_processes]
         for first in range(0, len(mine), config.micro_batch_size):
             yield collator[mine[first : first + config.micro_batch_size]]
+
+    def _measured(self) -> np.ndarray:
+        """The held-out examples that are measured on, by length: less padding."""
+        if self.held_out_rows is None:
+            stream = self._stream(self.held_out, self.config.max_length, EVAL_SEED)
+            rows = stream.plan(0, np.arange(len(self.held_out)))[: self.config.eval_examples]
+            self.held_out_rows = rows[np.argsort(rows[:, 4] + rows[:, 6], kind="stable")]
+        return self.held_out_rows
+
+    def shown_batch(self) -> Batch:
+        """A few of the held-out examples, short and long, with their masks: to look at what is answered."""
+        rows = self._measured()
+        chosen = rows[np.unique(np.linspace(0, len(rows) - 1, SHOWN).astype(int))]
+        return self._collator(self.config.max_length, EVAL_SEED, EVAL_MASK_RATE)[chosen]
 
     def phases(self) -> list[tuple[int, int, float]]:
         """(max_length, micro_batch_size, share of the training to end at) of each phase."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from minibert.corpus.batches import Batch
 from minibert.model.cross_entropy import summed_cross_entropy
+from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.loop import on_device, sum_over_processes
 
 TERMS = ("mlm_loss", "nsp_loss")
@@ -107,6 +108,50 @@ def measure(
         found["nsp_accuracy"] = total["pair_right"] / total["pairs"]
         found["num_pairs"] = total["pairs"]
     return found
+
+
+@torch.no_grad()
+def answers(
+    accelerator: Accelerator, model: nn.Module, batch: Batch, tokenizer: BertTokenizer, *, top_k: int = 5
+) -> list[dict[str, Any]]:
+    """What the model puts in the place of each target of a batch, for people to look at.
+
+    Returns: for each row {"tokens": what it was shown, "masks": [{"place", "gold", "answers": [{"token", "score"}]}],
+        "next_sentence": {"gold", "score"} or None}; gold is IsNext or random, its score the probability of IsNext.
+    """
+    was_training = model.training
+    model.eval()
+    batch = on_device(batch, accelerator.device)
+    with accelerator.autocast():
+        out = forward(model, batch)
+    model.train(was_training)
+    best = out.prediction_logits.float().softmax(-1).topk(top_k)
+    follows = out.seq_relationship_logits.float().softmax(-1)[:, 0].tolist()
+    B, T = batch["input_ids"].shape
+    shown = batch["input_ids"].tolist()
+    lengths = [T] * B if batch["attention_mask"] is None else batch["attention_mask"].sum(-1).tolist()
+    pairs = batch["next_sentence_label"].tolist()
+    rows: list[dict[str, Any]] = [
+        {
+            "tokens": tokenizer.convert_ids_to_tokens(ids[:length]),
+            "masks": [],
+            "next_sentence": None if pair < 0 else {"gold": ("IsNext", "random")[pair], "score": round(score, 4)},
+        }
+        for ids, length, pair, score in zip(shown, lengths, pairs, follows, strict=True)
+    ]
+    for place, label, ids, scores in zip(
+        batch["masked_positions"].tolist(), batch["labels"].tolist(), best.indices.tolist(), best.values.tolist(),
+        strict=True,
+    ):  # fmt: skip
+        if label < 0:  # a batch of static shape is filled up
+            continue
+        said = [
+            {"token": token, "score": round(score, 4)}
+            for token, score in zip(tokenizer.convert_ids_to_tokens(ids), scores, strict=True)
+        ]
+        gold = tokenizer.convert_ids_to_tokens([label])[0]
+        rows[place // T]["masks"].append({"place": place % T, "gold": gold, "answers": said})
+    return rows
 
 
 def in_short(found: dict[str, float]) -> str:

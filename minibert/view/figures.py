@@ -63,7 +63,7 @@ def curves(title: Both, lines: Sequence[Line], *, note: Both | None = None, from
                 line.x, [math.nan if y is None else y for y in line.y],
                 color=LINE_COLOURS[number % NUM_COLOURS], linewidth=1.4,
                 linestyle="--" if line.dashed else "-",
-                marker="o" if line.dots or len(line.x) == 1 else "", markersize=3.2,
+                marker="o" if line.dots or len(line.x) == 1 else "", markersize=3.2, clip_on=False,
             )  # fmt: skip
         every = sorted({x for line in lines for x in line.x})
         if len(every) > 1:

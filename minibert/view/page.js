@@ -60,7 +60,7 @@
       lines.forEach((line, i) => {
         if (line[at] === null) return;
         const value = document.createElement("b");
-        value.className = keys[i] ? keys[i].className.replace("key", "") : "";
+        value.className = keys[i] ? keys[i].className.replace("key", "") : "line-1";
         value.textContent = short(line[at]);
         output.append(value, " ");
       });

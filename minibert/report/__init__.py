@@ -1,0 +1,1 @@
+"""A run's folder, read for people: its page, its card, and several runs beside each other. torch is not needed."""

@@ -1,0 +1,329 @@
+"""report.html of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from minibert.console import Console
+from minibert.errors import UserError
+from minibert.report.card import write_card
+from minibert.report.loading import how_to_load
+from minibert.report.run import Log, Run, number, numbers, read_run
+from minibert.report.words import NAMES, as_both, name_of, said, value_of, what_is
+from minibert.run_folder import resume_with
+from minibert.view.figures import Figure, Line, curves
+from minibert.view.page import Both, percent, short, write_page
+
+TRAIN, HELD_OUT, DEV = Both("training", "训练"), Both("held-out text", "留出文本"), Both("dev", "开发集")
+NOT_SCORES = ("loss", "total", "support")  # of dev: what has no place among the scores' curves
+LONG = 300  # characters of a table's cell, or of a setting
+
+
+def describe_run(folder: Path, console: Console) -> None:
+    """A finished run's page and card. A run is whole without them: what goes wrong here is said and no more."""
+    try:
+        write_report(folder)
+    except UserError as error:
+        console.warn(f"the report was not written: {error}")
+    except Exception as error:  # noqa: BLE001 - after hours of training no page may make a run fail
+        console.warn(f"the report was not written ({error!r}); `minibert report {folder}` shows why")
+
+
+def write_report(folder: Path) -> Path:
+    """RUN/report.html and RUN/README.md, of a run that is finished or not. Returns: the page.
+
+    Raises: UserError where the folder is no run's, or cannot be written to.
+    """
+    run = read_run(folder)
+    target = folder / "report.html"
+    write_page(target, "report.html", **of_run(run))
+    write_card(run)
+    return target
+
+
+def of_run(run: Run) -> dict[str, Any]:
+    """What the template of a run's page shows."""
+    return {
+        "run": run,
+        "what": what_is(run.command, run.task),
+        "state": state_of(run),
+        "tiles": tiles(run),
+        "figures": list(figures(run)),
+        "parts_of_run": list(parts_of(run)),
+        "texts": run.answers.get("texts") or [],
+        "answered_at": run.answers.get("step"),
+        "data": list(data_rows(run)),
+        "data_notes": list(data_notes(run)),
+        "rows_decoded": run.data.get("rows_decoded") or [e["input"] for e in run.data.get("examples") or []],
+        "changed": [(name, shown(value), shown(usual)) for name, value, usual in run.changed_settings()],
+        "settings": [(name, shown(value)) for name, value in run.settings.items()],
+        "places": [(name, shown(value)) for name, value in run.places.items() if value and name != "data"],
+        "metrics": list(metric_rows(run)),
+        "seeds": seed_table(run),
+        "machine": list(machine_rows(run)),
+        "load": how_to_load(run),
+    }
+
+
+def state_of(run: Run) -> tuple[str, Both]:
+    """good, doubtful or bad; and in words."""
+    if run.finished:
+        return "good", Both(f"finished after {run.step:,} steps", f"已完成，共 {run.step:,} 步")
+    go_on = resume_with(run.command, run.folder)
+    if run.log.error is not None:
+        problem = str(run.log.error["error"])
+        return "bad", Both(
+            f"ended by an error at step {run.log.error['step']:,}: {problem}",
+            f"第 {run.log.error['step']:,} 步出错终止：{problem}",
+        )
+    return "doubtful", Both(
+        f"not finished: the log ends at step {run.step:,}. {go_on}",
+        f"尚未完成：日志到第 {run.step:,} 步。继续训练：{go_on.partition(': ')[2]}",
+    )
+
+
+def tiles(run: Run) -> list[tuple[Both | str, Any, Any]]:
+    """The key numbers at the top."""
+    found: list[tuple[Both | str, Any, Any]] = []
+    if run.command == "pretrain":
+        newest = numbers(run.metrics) or (numbers(run.log.measured[-1][1]) if run.log.measured else {})
+        if "masked_accuracy" in newest:
+            blind, counts = percent(newest.get("unigram_accuracy", 0)), short(newest.get("unigram_loss", 0))
+            beside = Both(f"the commonest token everywhere: {blind}", f"总猜最常见的词：{blind}")
+            found.append((name_of("masked_accuracy"), percent(newest["masked_accuracy"]), beside))
+            beside = Both(f"word counts alone: {counts}", f"仅凭词频：{counts}")
+            found.append((name_of("masked_loss"), short(newest["masked_loss"]), beside))
+        if "nsp_accuracy" in newest:
+            found.append((name_of("nsp_accuracy"), percent(newest["nsp_accuracy"]), Both("chance: 50 %", "随机：50 %")))
+    else:
+        part = "test" if "test" in run.metrics else "dev"
+        scores = numbers(run.metrics.get(part) or {}) or (numbers(run.log.measured[-1][1]) if run.log.measured else {})
+        spread = numbers((run.metrics.get("deviation") or {}).get(part) or {})
+        mean = numbers((run.metrics.get("mean") or {}).get(part) or {})
+        for metric in [name for name in scores if name not in NOT_SCORES][:3]:
+            where = Both(f"on {part}", {"test": "测试集", "dev": "开发集"}[part])
+            if metric in mean:
+                of_all = f"{value_of(metric, mean[metric])} ± {spread.get(metric, 0):.2g}"
+                where = Both(f"on {part}; seeds: {of_all}", f"{where.zh}；各种子：{of_all}")
+            found.append((name_of(metric), value_of(metric, scores[metric]), where))
+    found.append((name_of("steps"), f"{run.step:,}", ""))
+    tokens = number(run.metrics.get("tokens")) or next(iter(reversed(run.log.column("tokens")[1])), None)
+    if tokens:
+        found.append((name_of("tokens"), f"{tokens:,.0f}", ""))
+    if run.seconds:
+        found.append((Both("training time", "训练时间"), lasting(run.seconds), Both("without measuring", "不含评测")))
+    if run.tokens_per_second:
+        used = percent(run.share_of_machine) if run.share_of_machine else ""
+        beside = Both(f"{used} of the machine", f"机器算力的 {used}")
+        found.append((name_of("tokens_per_second"), f"{run.tokens_per_second:,.0f}", beside if used else ""))
+    return found
+
+
+def lasting(seconds: float) -> str:
+    """42 s, 3:05 min, 2:10 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def figures(run: Run) -> Iterator[Figure]:
+    """The curves that there are points for."""
+    yield from (loss_figures(run.log) if run.command == "pretrain" else score_figures(run))
+    for name in ("lr", "grad_norm", "tokens_per_second"):
+        x, y = run.log.column(name)
+        if len(x) > 1:
+            note = None
+            if name == "tokens_per_second" and run.machine.get("device"):
+                note = Both(str(run.machine["device"]), str(run.machine["device"]))
+            yield curves(as_both(name), [Line(as_both(name), x, y)], note=note, from_zero=True)
+
+
+def loss_figures(log: Log) -> Iterator[Figure]:
+    """Of pre-training: losses and accuracies, in training and on held-out text, with what no context would give."""
+    lines = lines_of(log, (("mlm_loss", TRAIN, False),), (("mlm_loss", HELD_OUT, False), ("unigram_loss", None, True)))
+    if lines:
+        yield curves(Both("masked-token loss (nats)", "掩码词元损失（nat）"), lines)
+    lines = lines_of(log, (), (("masked_accuracy", None, False), ("unigram_accuracy", None, True)))
+    if lines:
+        yield curves(Both("accuracy at [MASK], held-out text", "[MASK] 处准确率（留出文本）"), lines, from_zero=True)
+    lines = lines_of(log, (("nsp_loss", TRAIN, False),), (("nsp_loss", HELD_OUT, False),))
+    if any(value for line in lines for value in line.y):
+        yield curves(Both("next-sentence loss (chance: 0.693)", "下一句损失（随机：0.693）"), lines)
+    lines = lines_of(log, (), (("nsp_accuracy", None, False),))
+    if lines:
+        lines.append(Line(Both("chance", "随机"), lines[0].x, [0.5] * len(lines[0].x), dashed=True))
+        yield curves(Both("next-sentence accuracy, held-out text", "下一句准确率（留出文本）"), lines)
+
+
+def lines_of(
+    log: Log, steps: Sequence[tuple[str, Both | None, bool]], measured: Sequence[tuple[str, Both | None, bool]]
+) -> list[Line]:
+    """Lines of (column, name, dashed) of the steps and of the measurements; those without points are left out."""
+    found = [Line(name or name_of(column), *log.column(column), dashed=dashed) for column, name, dashed in steps]
+    found += [
+        Line(name or name_of(column), *log.evaluation(column), dots=not dashed, dashed=dashed)
+        for column, name, dashed in measured
+    ]
+    return [line for line in found if len(line.x)]
+
+
+def score_figures(run: Run) -> Iterator[Figure]:
+    """Of fine-tuning: the losses, the scores on dev, and with several seeds the score that chooses, seed by seed."""
+    lines = lines_of(run.log, (("loss", TRAIN, False),), (("loss", DEV, False),))
+    if lines:
+        yield curves(Both("loss", "损失"), lines, from_zero=True)
+    names = dict.fromkeys(name for _, found in run.log.measured for name in found)
+    scores = [name for name in names if name not in NOT_SCORES and not name.endswith(("_total", "_support"))][:6]
+    if scores:
+        lines = lines_of(run.log, (), [(name, None, False) for name in scores])
+        yield curves(Both("scores on dev", "开发集得分"), lines)
+    if len(run.seeds) > 1 and scores:
+        chosen = str(run.metrics.get("best_metric") or scores[0])
+        lines = [
+            Line(Both(f"seed {seed}", f"种子 {seed}"), *log.evaluation(chosen), dots=True)
+            for seed, log in run.seeds.items()
+            if log.evaluation(chosen)[0]
+        ]
+        name = as_both(chosen)
+        if lines:
+            yield curves(Both(f"{name.en} on dev, each seed", f"各种子在开发集上的{name.zh}"), lines[:8])
+
+
+def parts_of(run: Run) -> Iterator[dict[str, Any]]:
+    """Of fine-tuning: for dev and test the tables, and the records that were answered otherwise."""
+    for name in ("dev", "test"):
+        found = run.answers.get(name)
+        if not isinstance(found, dict):
+            continue
+        tables = [table for table in found.get("tables") or [] if table["title"] != "Wrong answers"]
+        for table in tables:
+            cells = [int(cell) for row in table["rows"] for cell in row[1:]] if table.get("counts") else []
+            table["most"] = max(cells, default=0)
+            if not table.get("counts"):
+                table["title"], table["columns"] = said(table["title"]), [said(column) for column in table["columns"]]
+        mistakes = [{**one, "pieces": list(pieces(one["text"], one["marks"]))} for one in found.get("mistakes") or []]
+        yield {"name": name, "tables": tables, "mistakes": mistakes, **{k: found.get(k) for k in ("records", "wrong")}}
+
+
+def pieces(text: str, marks: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str, str]]:
+    """A text cut at its marks: (piece, whose, label); whose is "" outside of them. Where marks overlap, each place has
+    the words of all of them."""
+    cuts = sorted({0, len(text), *(min(place, len(text)) for start, end, *_ in marks for place in (start, end))})
+    for start, end in pairwise(cuts):
+        over = [(whose, label) for first, last, whose, label in marks if first <= start and end <= last]
+        kinds = {whose for whose, _ in over}
+        whose = "both" if "both" in kinds or len(kinds) == 2 else next(iter(kinds), "")
+        same = len({label for _, label in over}) <= 1
+        if whose == "both" and not same:
+            whose = "differs"
+        label = " / ".join(dict.fromkeys(label for _, label in over if label))
+        yield text[start:end], whose, label
+
+
+def data_rows(run: Run) -> Iterator[tuple[Both | str, str]]:
+    """data.json in a few lines."""
+    data = run.data
+    if run.command == "pretrain":
+        for key, en, zh in (
+            ("documents", "documents", "文档"), ("held_out_documents", "of them held out", "其中留出"),
+            ("sentences", "sentences", "句子"), ("tokens", "tokens", "词元"), ("characters", "characters", "字符"),
+            ("vocabulary", "vocabulary", "词表大小"),
+        ):  # fmt: skip
+            if number(data.get(key)) is not None:
+                yield Both(en, zh), f"{data[key]:,}"
+        for key, en, zh in (
+            ("unknown_rate", "unknown tokens", "未知词元占比"),
+            ("is_next_share", "pairs that follow each other", "真实相邻句对占比"),
+            ("padding_share", "padding", "填充占比"),
+        ):  # fmt: skip
+            if number(data.get(key)) is not None:
+                yield Both(en, zh), percent(data[key])
+        return
+    for name in ("train", "dev", "test"):
+        part = data.get(name)
+        if isinstance(part, dict):
+            sizes = f"{part['examples']:,} · {part['mean_length']:.0f} · {part['longest']}"
+            yield name, f"{sizes} · {percent(part['unknown_rate'])}"
+    if data.get("labels"):
+        yield Both("labels", "标签"), shown(", ".join(data["labels"]))
+
+
+def data_notes(run: Run) -> Iterator[str]:
+    """What was odd about the data."""
+    yield from run.data.get("warnings") or []
+    for name in ("train", "dev", "test"):
+        part = run.data.get(name)
+        if isinstance(part, dict):
+            for note in part.get("notes") or []:
+                yield f"{name}: {note}"
+            for what in ("skipped", "repaired"):
+                if part.get(what):
+                    first = part[what][0]
+                    yield f"{name}: {len(part[what]):,} {what}; {first['where']}: {first['reason']}"
+
+
+def metric_rows(run: Run) -> Iterator[list[Any]]:
+    """metrics.json as a table: name, and of fine-tuning dev and test."""
+    if run.command == "pretrain":
+        for name, value in numbers(run.metrics).items():
+            yield [name_of(name), value_of(name, value)]
+        return
+    there = [part for part in ("dev", "test") if isinstance(run.metrics.get(part), dict)]
+    if there:
+        for name in run.metrics[there[0]]:
+            if run.task == "ner" and name not in NAMES:
+                continue  # of a type: its table has it
+            yield [name_of(name), *(value_of(name, run.metrics[part].get(name)) for part in there)]
+
+
+def seed_table(run: Run) -> dict[str, Any] | None:
+    """The seeds side by side; None where there is one."""
+    seeds = run.metrics.get("seeds")
+    if not isinstance(seeds, list) or len(seeds) < 2:
+        return None
+    columns = [
+        (part, name)
+        for part in ("dev", "test")
+        for name in [name for name in numbers(seeds[0].get(part) or {}) if name not in NOT_SCORES][:4]
+    ]
+    head = [Both("seed", "种子"), *(Both(f"{part} {as_both(n).en}", f"{part} {as_both(n).zh}") for part, n in columns)]
+    rows: list[list[Any]] = [
+        [f"{one['seed']}{' ★' if one['seed'] == run.metrics.get('seed') else ''}"]
+        + [value_of(name, (one.get(part) or {}).get(name)) for part, name in columns]
+        for one in seeds
+    ]
+    for word, what in (("mean", Both("mean", "均值")), ("deviation", Both("deviation", "标准差"))):
+        rows.append([what] + [f"{run.metrics[word][part][name]:.3g}" for part, name in columns])
+    return {"columns": head, "rows": rows}
+
+
+def machine_rows(run: Run) -> Iterator[tuple[Both | str, str]]:
+    """machine.json in words."""
+    for key, en, zh in (
+        ("device", "device", "设备"), ("processes", "processes", "进程数"),
+        ("threads", "threads of each", "每进程线程数"),
+        ("precision", "precision", "精度"), ("minibert", "minibert", "minibert"), ("torch", "PyTorch", "PyTorch"),
+        ("python", "Python", "Python"),
+    ):  # fmt: skip
+        if key in run.machine:
+            yield Both(en, zh), str(run.machine[key])
+    rate, per_token = number(run.machine.get("flops_per_second")), number(run.machine.get("flops_per_token"))
+    if rate and per_token:
+        yield Both("a matrix product alone", "单独的矩阵乘法"), f"{rate / 1e9:,.0f} GFLOP/s"
+        yield Both("training takes, a token", "训练每个词元需要"), f"{per_token / 1e6:,.1f} MFLOP"
+
+
+def shown(value: Any) -> str:
+    """A setting's value for people."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list):
+        text = ", ".join(map(str, value))
+    else:
+        text = json.dumps(value)
+    return text if len(text) <= LONG else f"{text[:LONG]} …"
