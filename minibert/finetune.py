@@ -127,9 +127,9 @@ def finetune(
                 keep_best_seed(out, metrics["seed"])
             accelerator.wait_for_everyone()
         if main:
+            describe_run(out, metrics, console)
             write_json(out / "metrics.json", metrics)  # comes last and marks a finished run
             remove(out / "checkpoints")  # nothing goes on from them
-            describe_run(out, console)
             console.table(f"done: {out}", in_rows(metrics))
         accelerator.wait_for_everyone()
         accelerator.end_training()

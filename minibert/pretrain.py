@@ -263,8 +263,8 @@ def _pretrain(  # noqa: C901 - one story, told in order
             if main:
                 publish(out, lambda folder: save_checkpoint(trained, tokenizer, folder))
         if main:
+            describe_run(out, metrics, console)
             write_json(out / "metrics.json", metrics)
-            describe_run(out, console)
             console.table(f"done: {out}", pretraining.in_rows(metrics))
         accelerator.wait_for_everyone()
         accelerator.end_training()

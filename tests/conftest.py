@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# No test depends on how fast a machine is.
+hypothesis.settings.register_profile("minibert", deadline=None)
+hypothesis.settings.load_profile("minibert")
 
 # Before anything imports torch or a Hugging Face library; processes that tests start inherit it.
 for _name, _value in {

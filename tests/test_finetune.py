@@ -77,7 +77,7 @@ def test_a_run_leaves_the_model_the_scores_and_what_was_read(model, files, tmp_p
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "settings.json",
-        "log.jsonl", "metrics.json", "data.json",
+        "log.jsonl", "metrics.json", "data.json", "answers.json", "machine.json", "report.html", "README.md",
     }  # fmt: skip
     assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
     assert {"accuracy", "f1", "macro_f1", "mcc", "loss"} <= set(metrics["dev"])

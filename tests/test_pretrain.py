@@ -70,7 +70,7 @@ def test_run_folder_is_complete_and_opens_in_transformers(corpus, tmp_path):
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert names == {
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "settings.json",
-        "log.jsonl", "metrics.json", "data.json",
+        "log.jsonl", "metrics.json", "data.json", "answers.json", "machine.json", "report.html", "README.md",
     }  # fmt: skip
     assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
     wanted = "mlm_loss mlm_accuracy perplexity nsp_accuracy masked_loss masked_accuracy unigram_loss unigram_accuracy"

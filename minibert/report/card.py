@@ -1,8 +1,12 @@
-"""README.md of a run, its card: what it learnt from, with what result, what it is not good for, how to load it."""
+"""README.md of a run, its card: what it learnt from, with what result, what it is not good for, how to load it.
+
+A card is made to be given away: of files and folders it has the names, not where they lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from minibert.atomic import write_text
@@ -110,7 +114,7 @@ def data(run: Run) -> Iterator[str]:
     if run.command == "pretrain":
         named = run.places.get("corpus") or []
         if named:
-            yield f"Text: {', '.join(code(name) for name in named[:5])}{' …' if len(named) > 5 else ''}\n"
+            yield f"Text: {', '.join(code(Path(name).name) for name in named[:5])}{' …' if len(named) > 5 else ''}\n"
         rows = [
             (words, f"{found[key]:,}")
             for key, words in (("documents", "documents"), ("sentences", "sentences"), ("tokens", "tokens in the text"))
@@ -125,7 +129,12 @@ def data(run: Run) -> Iterator[str]:
         yield ""
         return
     files = [
-        (part, code(found[part]["file"]), f"{found[part]['examples']:,}", f"{found[part]['mean_length']:.0f}")
+        (
+            part,
+            code(Path(found[part]["file"]).name),
+            f"{found[part]['examples']:,}",
+            f"{found[part]['mean_length']:.0f}",
+        )
         for part in ("train", "dev", "test")
         if isinstance(found.get(part), dict)
     ]
@@ -135,13 +144,13 @@ def data(run: Run) -> Iterator[str]:
         more = f" … {len(labels)} in all" if len(labels) > MOST_LABELS else ""
         yield f"\nLabels: {', '.join(code(label) for label in labels[:MOST_LABELS])}{more}"
     if run.places.get("model"):
-        yield f"\nStarted from: {code(run.places['model'])}"
+        yield f"\nStarted from: {code(Path(run.places['model']).name)}"
     yield ""
 
 
 def loading(run: Run) -> Iterator[str]:
     """Code."""
-    for title, text in how_to_load(run):
+    for title, text in how_to_load(run, run.name):
         kind = "bash" if text.startswith("minibert") else "python"
         yield f"{title.en}:\n\n```{kind}\n{text}\n```\n"
 

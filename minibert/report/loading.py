@@ -9,10 +9,10 @@ from minibert.report.run import Run
 from minibert.view.page import Both
 
 
-def how_to_load(run: Run) -> list[tuple[Both, str]]:
-    """Code that opens the model, and commands that try it."""
-    name = shlex.quote(str(run.folder))
-    place = json.dumps(str(run.folder), ensure_ascii=False)
+def how_to_load(run: Run, where: str) -> list[tuple[Both, str]]:
+    """Code that opens the model, and commands that try it. where: the folder, as it is to be named in them."""
+    name = shlex.quote(where)
+    place = json.dumps(where, ensure_ascii=False)
     kind = (run.config.get("architectures") or [""])[0]
     if run.command == "pretrain":
         commands = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,13 @@ NOT_SCORES = ("loss", "total", "support")  # of dev: what has no place among the
 LONG = 300  # characters of a table's cell, or of a setting
 
 
-def describe_run(folder: Path, console: Console) -> None:
-    """A finished run's page and card. A run is whole without them: what goes wrong here is said and no more."""
+def describe_run(folder: Path, metrics: dict[str, Any], console: Console) -> None:
+    """A run's page and card at its very end: metrics.json, with these metrics, is the one file that is still to come.
+
+    A run is whole without them: what goes wrong here is said and no more.
+    """
     try:
-        write_report(folder)
+        write_pages(replace(read_run(folder), metrics=metrics, finished=True))
     except UserError as error:
         console.warn(f"the report was not written: {error}")
     except Exception as error:  # noqa: BLE001 - after hours of training no page may make a run fail
@@ -38,8 +42,12 @@ def write_report(folder: Path) -> Path:
 
     Raises: UserError where the folder is no run's, or cannot be written to.
     """
-    run = read_run(folder)
-    target = folder / "report.html"
+    return write_pages(read_run(folder))
+
+
+def write_pages(run: Run) -> Path:
+    """write_report for a run that has been read."""
+    target = run.folder / "report.html"
     write_page(target, "report.html", **of_run(run))
     write_card(run)
     return target
@@ -65,7 +73,7 @@ def of_run(run: Run) -> dict[str, Any]:
         "metrics": list(metric_rows(run)),
         "seeds": seed_table(run),
         "machine": list(machine_rows(run)),
-        "load": how_to_load(run),
+        "load": how_to_load(run, str(run.folder)),
     }
 
 

@@ -66,6 +66,14 @@ def test_a_run_writes_its_page_and_card(folder, browser_page):
     assert (folder / "one/README.md").read_text("utf-8").count("\n## ") == 6
 
 
+def test_a_card_names_no_place_of_this_machine(folder):
+    for name in ("one", "cls", "ner"):
+        card = (folder / name / "README.md").read_text("utf-8")
+        assert str(folder) not in card
+        assert f'("{name}")' in card
+    assert "| train | `rows.csv` | 16 |" in (folder / "cls/README.md").read_text("utf-8")
+
+
 def test_the_masked_tokens_of_the_page_are_those_of_the_model(folder, browser_page):
     said = json.loads((folder / "one/answers.json").read_text("utf-8"))
     assert said["step"] == 6
@@ -228,11 +236,11 @@ def test_a_report_that_fails_does_not_fail_the_run(tmp_path):
     class Console:
         warn = staticmethod(said.append)
 
-    describe_run(tmp_path / "none", Console())
+    describe_run(tmp_path / "none", {}, Console())
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/settings.json").write_text('{"settings": {}, "command": "pretrain"}')
     (tmp_path / "bad/data.json").write_text('{"examples": 3}')
-    describe_run(tmp_path / "bad", Console())
+    describe_run(tmp_path / "bad", {}, Console())
     assert ["the report was not written" in text for text in said] == [True, True]
 
 
