@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import sys

@@ -14,6 +14,7 @@ from minibert.errors import printable
 from minibert.report.loading import how_to_load
 from minibert.report.run import Run, number, numbers
 from minibert.report.words import name_of, value_of, what_is
+from minibert.run_folder import MAY_CHANGE
 
 MOST_LABELS = 40  # that are named
 
@@ -37,9 +38,9 @@ def lines(run: Run) -> Iterator[str]:
     yield "## Data\n"
     yield from data(run)
     yield "## Settings\n"
-    changed = run.changed_settings()
+    changed = [item for item in run.changed_settings() if item[0] not in MAY_CHANGE]
     if changed:
-        yield "Those that are not the defaults; all of them are in `settings.json`, which `--recipe` takes again.\n"
+        yield "Those that decide the result and are not the defaults; all of them are in `settings.json`, which `--recipe` takes again.\n"
         yield from table(("setting", "here", "default"), [(code(n), code(v), code(d)) for n, v, d in changed])
     else:
         yield "All as they are where nothing is said (`settings.json`)."
