@@ -40,7 +40,7 @@ def lines(run: Run) -> Iterator[str]:
     yield "## Settings\n"
     changed = [item for item in run.changed_settings() if item[0] not in MAY_CHANGE]
     if changed:
-        yield "Those that decide the result and are not the defaults; all of them are in `settings.json`, which `--recipe` takes again.\n"
+        yield "Those that decide the result and are not the defaults; `--recipe settings.json` takes all of them again.\n"
         yield from table(("setting", "here", "default"), [(code(n), code(v), code(d)) for n, v, d in changed])
     else:
         yield "All as they are where nothing is said (`settings.json`)."
@@ -129,16 +129,11 @@ def data(run: Run) -> Iterator[str]:
         yield from table(("", ""), rows)
         yield ""
         return
-    files = [
-        (
-            part,
-            code(Path(found[part]["file"]).name),
-            f"{found[part]['examples']:,}",
-            f"{found[part]['mean_length']:.0f}",
-        )
-        for part in ("train", "dev", "test")
-        if isinstance(found.get(part), dict)
-    ]
+    files = []
+    for part in ("train", "dev", "test"):
+        if isinstance(said := found.get(part), dict):
+            sizes = (f"{said['examples']:,}", f"{said['mean_length']:.0f}")
+            files.append((part, code(Path(said["file"]).name), *sizes))
     yield from table(("part", "file", "records", "tokens a row"), files)
     labels = found.get("labels") or []
     if labels:
