@@ -40,7 +40,7 @@ def lines(run: Run) -> Iterator[str]:
     yield "## Settings\n"
     changed = [item for item in run.changed_settings() if item[0] not in MAY_CHANGE]
     if changed:
-        yield "Those that decide the result and are not the defaults; `--recipe settings.json` takes all of them again.\n"
+        yield "Those that decide the result and are not the defaults; `--recipe settings.json` takes them all again.\n"
         yield from table(("setting", "here", "default"), [(code(n), code(v), code(d)) for n, v, d in changed])
     else:
         yield "All as they are where nothing is said (`settings.json`)."
