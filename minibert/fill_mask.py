@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from minibert.checkpoint.folder import check_vocabulary, load_model
+from minibert.checkpoint.pretrained import load_masked_lm
 from minibert.errors import UserError
 from minibert.model.heads import BertForMaskedLM
+from minibert.tokenization.shown import MASK, encode_masked
 from minibert.tokenization.tokenizer import BertTokenizer
-
-MASK = "[MASK]"
 
 Answer = dict[str, Any]  # {"token": str, "score": float}
 
@@ -25,15 +24,7 @@ def fill_masks(path: Path, texts: Sequence[str], *, top_k: int = 5) -> list[list
         probabilities over the vocabulary. Several masks of a text are filled independently of each other.
     Raises: UserError for a text without [MASK] or longer than the model takes, or a model that has no MLM head.
     """
-    tokenizer = BertTokenizer.from_pretrained(path)
-    model, report = load_model(BertForMaskedLM, path)
-    check_vocabulary(len(tokenizer), model.config, str(path))
-    if any(name.startswith("cls.predictions") for name in report.fresh):
-        raise UserError(
-            f"has no head for masked tokens (not in there: {', '.join(report.fresh)})", where=str(path),
-            fix="take a pre-trained model, not a fine-tuned one",
-        )  # fmt: skip
-    model.eval()
+    model, tokenizer = load_masked_lm(path)
     encoded = [encode(tokenizer, text, model.config.max_position_embeddings, i) for i, text in enumerate(texts, 1)]
     return [fill(model, tokenizer, ids, top_k) for ids in encoded]
 
@@ -41,13 +32,9 @@ def fill_masks(path: Path, texts: Sequence[str], *, top_k: int = 5) -> list[list
 def encode(tokenizer: BertTokenizer, text: str, limit: int, number: int) -> list[int]:
     """Token ids of a text with its masks; number: which text it is, for messages."""
     where = f"text {number}"
-    parts = text.split(MASK)  # the tokenizer takes a literal [MASK] for text: here it is meant
-    if len(parts) == 1:
+    if MASK not in text:
         raise UserError(f"there is no {MASK} in {text!r}", where, f"put {MASK} where a word is to be guessed")
-    ids = [tokenizer.cls_token_id]
-    for i, piece in enumerate(tokenizer.encode(parts)):
-        ids += ([tokenizer.mask_token_id] if i else []) + piece
-    ids.append(tokenizer.sep_token_id)
+    ids = [tokenizer.cls_token_id, *(number for number, _ in encode_masked(tokenizer, text)), tokenizer.sep_token_id]
     if len(ids) > limit:
         raise UserError(f"it has {len(ids)} tokens, the model takes {limit}", where, "cut it round the masks")
     return ids

@@ -169,3 +169,19 @@ def load(
     tokenizer = BertTokenizer.from_pretrained(path)
     check_vocabulary(len(tokenizer), config, str(path))
     return opened(kind, path, num_labels), tokenizer
+
+
+def load_masked_lm(path: str | Path) -> tuple[BertForMaskedLM, BertTokenizer]:
+    """A checkpoint that guesses masked tokens, in eval mode, and its tokenizer.
+
+    Raises: UserError as load, and where the checkpoint has no head for it.
+    """
+    tokenizer = BertTokenizer.from_pretrained(path)
+    model, report = load_model(BertForMaskedLM, path)
+    check_vocabulary(len(tokenizer), model.config, str(path))
+    if any(name.startswith("cls.predictions") for name in report.fresh):
+        raise UserError(
+            f"has no head for masked tokens (not in there: {', '.join(report.fresh)})", where=str(path),
+            fix="take a pre-trained model, not a fine-tuned one",
+        )  # fmt: skip
+    return model, tokenizer
