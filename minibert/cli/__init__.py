@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from minibert import __version__
+from minibert.cli.attention import attention
 from minibert.cli.convert import convert
 from minibert.cli.embed import embed
 from minibert.cli.export import export
@@ -125,6 +126,7 @@ def commands() -> None:
 
 
 for command in (
-    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, embed, convert, export, tasks, recipes,
+    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, attention, embed, convert, export,
+    tasks, recipes,
 ):  # fmt: skip
     commands.add_command(command)

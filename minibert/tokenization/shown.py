@@ -41,11 +41,15 @@ def encode_masked(tokenizer: BertTokenizer, text: str) -> list[tuple[int, str]]:
     return found
 
 
-def shown_row(tokenizer: BertTokenizer, texts: Sequence[str], *, limit: int) -> list[ShownToken]:
+def shown_row(tokenizer: BertTokenizer, texts: Sequence[str], *, limit: int, types: int) -> list[ShownToken]:
     """[CLS] A [SEP], or of two texts [CLS] A [SEP] B [SEP].
 
-    Raises: UserError for a text without a token, and for a row of more than `limit` tokens, the model's positions.
+    Args: limit, types: the model's positions and token types.
+    Raises: UserError for a text without a token, for a row of more than `limit` tokens, and for two texts where the
+        model knows one type.
     """
+    if len(texts) > types:
+        raise UserError(f"the model has one token type; {len(texts)} texts in a row need two", "TEXT", "give one text")
     row = [special(tokenizer, tokenizer.cls_token_id, 0)]
     for segment, text in enumerate(texts):
         tokens = encode_masked(tokenizer, text)
