@@ -88,16 +88,17 @@ class Console:
             yield _Lines(label, total)
 
 
-def print_text(text: str) -> None:
+def print_text(text: str, *, styled: bool = False) -> None:
     """Results on standard output, in UTF-8 whatever the locale says; a line end is a line end.
 
-    On a terminal control characters are escaped; files and pipes get every character as it is.
+    On a terminal control characters are escaped; files and pipes get every character as it is. styled: the escapes in
+    there are minibert's own colours, and what came from users has been escaped before.
 
     Raises: SystemExit(141), as the system ends other programs, where whoever read them has seen enough. UserError where
         they go into a file on a full disk.
     """
     stream = getattr(sys.stdout, "buffer", None)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and not styled:
         text = printable(text)
     if stream is None:  # somebody has put a text stream in its place
         sys.stdout.write(text)

@@ -24,6 +24,7 @@ from minibert.cli.predict import evaluate, predict
 from minibert.cli.prepare import prepare
 from minibert.cli.pretrain import pretrain
 from minibert.cli.report import report
+from minibert.cli.trace import trace
 from minibert.cli.vocab import vocab
 from minibert.errors import UserError, printable
 
@@ -126,7 +127,7 @@ def commands() -> None:
 
 
 for command in (
-    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, attention, embed, convert, export,
+    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, attention, trace, embed, convert, export,
     tasks, recipes,
 ):  # fmt: skip
     commands.add_command(command)

@@ -1,0 +1,1 @@
+"""One sentence followed through a model step by step, every number taken from the forward pass."""

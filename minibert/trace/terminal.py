@@ -1,0 +1,135 @@
+"""The tour on a terminal: a readable page of text, with a little colour where there is some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import Literal
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table as Grid
+from rich.text import Text
+
+from minibert.errors import printable
+from minibert.trace.told import Matrix, Step, Table, Tour, chosen, num
+from minibert.view.page import Both
+
+Language = Literal["en", "zh"]
+MOST_ROWS, WIDEST = 7, 100
+LABEL, CELL = 10, 8  # columns of the terminal
+
+
+def in_terminal(tour: Tour, *, language: Language, width: int, colour: bool) -> str:
+    """The tour as text of so many columns; with escapes for colour if wanted."""
+    target = StringIO()
+    console = Console(
+        file=target, width=min(width, WIDEST), force_terminal=colour, color_system="standard" if colour else None,
+        highlight=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    teller = Teller(tour, language, min(width, WIDEST))
+    for part in teller.all():
+        console.print(part)
+    lines = target.getvalue().split("\n")
+    return "\n".join(lines if colour else [line.rstrip() for line in lines])
+
+
+class Teller:
+    """Puts the parts of a tour into words of one language."""
+
+    def __init__(self, tour: Tour, language: Language, width: int) -> None:
+        self.tour, self.language, self.width = tour, language, width
+        self.labels = [printable(token.text) for token in tour.passed.row]
+
+    def say(self, words: Both | str) -> str:
+        return printable(words if isinstance(words, str) else words[self.language == "zh"])
+
+    def all(self) -> Iterator[RenderableType]:
+        """The head, then each chapter with its steps numbered through."""
+        config, tour = self.tour.passed.config, self.tour
+        yield Text(printable(tour.text), style="bold")
+        norm = Both("LayerNorm after each sub-layer", "LayerNorm 在子层之后") if config.norm == "post" else Both(
+            "LayerNorm before each sub-layer", "LayerNorm 在子层之前")  # fmt: skip
+        shape = Both(
+            f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads of"
+            f" {config.hidden_size // config.num_attention_heads}, {config.vocab_size:,} words; {norm.en}. Shown in full:"
+            f" layer {tour.layer}, head {tour.head} (--layer, --head). Examples follow"
+            f" “{self.labels[tour.followed]}”, marked >.",
+            f"{config.num_hidden_layers} 层，维度 {config.hidden_size}，{config.num_attention_heads} 个头、每头"
+            f" {config.hidden_size // config.num_attention_heads} 维，词表 {config.vocab_size:,} 项；{norm.zh}。完整展示第"
+            f" {tour.layer} 层第 {tour.head} 头（--layer、--head）。例子跟随“{self.labels[tour.followed]}”，以 > 标记。",
+        )  # fmt: skip
+        yield Text(self.say(shape), style="dim")
+        number = 0
+        for chapter in self.tour.chapters:
+            yield Text()
+            yield Rule(Text(self.say(chapter.title), style="bold cyan"), align="left", style="cyan")
+            for step in chapter.steps:
+                number += 1
+                yield Text()
+                yield self.step(step, number)
+
+    def step(self, step: Step, number: int) -> RenderableType:
+        parts: list[RenderableType] = [
+            Text(f"{number}. {self.say(step.title)}", style="bold"),
+            Text(f"   {self.say(step.formula)}", style="cyan"),
+            Text(f"   {step.shape}", style="dim"),
+            Padding(Text(self.say(step.words)), (0, 0, 0, 3)),
+        ]
+        if step.table is not None:
+            parts.append(Padding(self.table(step.table), (0, 0, 0, 3)))
+        parts += [Padding(self.matrix(matrix), (1, 0, 0, 3)) for matrix in step.matrices]
+        parts += [Padding(Text(self.say(line), style="green"), (0, 0, 0, 3)) for line in step.worked]
+        return Group(*parts)
+
+    def table(self, table: Table) -> RenderableType:
+        grid = Grid(box=None, pad_edge=False, header_style="dim")
+        for i, column in enumerate(table.columns):
+            grid.add_column(Text(self.say(column)), justify="right" if i >= table.numbers_from else "left", overflow="fold")
+        for i, row in enumerate(table.rows):
+            grid.add_row(*(Text(self.say(cell)) for cell in row), style="bold" if i == table.marked else "")
+        return grid
+
+    def matrix(self, matrix: Matrix) -> RenderableType:
+        """A few rows and columns; ... stands for the rest."""
+        rows, columns = matrix.values.shape
+        follow = self.tour.followed if matrix.tokens else None
+        room = (self.width - 3 - LABEL - 2 - (CELL if matrix.shares else 0)) // CELL
+        keep = follow if matrix.columns else None
+        across = next(found for most in range(room, 0, -1) if len(found := chosen(columns, most, keep)) <= room)
+        down = chosen(rows, MOST_ROWS, follow)
+        what = self.say(matrix.what)
+        lines = [Text.assemble((f"{matrix.symbol} ", "bold"), (f"({rows}, {columns}) {what}", "dim"))]
+        heads = [("…" if j is None else self.labels[j] if matrix.columns else str(j + 1)) for j in across]
+        end = ["Σ"] if matrix.shares else []
+        lines.append(Text(" " * (LABEL + 2) + "".join(right(head, CELL) for head in [*heads, *end]), style="dim"))
+        largest = float(matrix.values.abs().max())
+        for i in down:
+            if i is None:
+                lines.append(Text(f"  {'…':<{LABEL}}", style="dim"))
+                continue
+            label = self.labels[i] if matrix.tokens else matrix.row_names[i]
+            line = Text(("> " if i == follow else "  ") + set_cell_size(label, LABEL), style="bold" if i == follow else "")
+            for j in across:
+                value = None if j is None else float(matrix.values[i, j])
+                shade = "dim" if value is None or abs(value) < largest / 20 else "yellow" if abs(value) == largest else ""
+                line.append(right("…" if value is None else num(value), CELL), style=shade)
+            if matrix.shares:
+                line.append(right(num(matrix.values[i].sum()), CELL), style="dim")
+            lines.append(line)
+        return Group(*lines)
+
+
+def right(text: str, size: int) -> str:
+    """Text at the right end of so many columns, cut to leave a blank; Chinese characters are two wide."""
+    if cell_len(text) >= size:
+        text = set_cell_size(text, size - 2).rstrip() + "…"
+    return " " * (size - cell_len(text)) + text
+
+
+def language_of(environment: dict[str, str] | None, names: Sequence[str] = ("LC_ALL", "LC_MESSAGES", "LANG")) -> Language:
+    """What the locale asks for: Chinese or, for everybody else, English."""
+    found = next((environment[name] for name in names if environment and environment.get(name)), "")
+    return "zh" if found.lower().startswith("zh") else "en"
