@@ -96,7 +96,8 @@ def refuse_large(lengths: Sequence[int], layers: int, heads: int) -> None:
         most = int((MOST_WEIGHTS / layers / heads / len(lengths)) ** 0.5)
         raise UserError(
             f"{layers} layers x {heads} heads of {' and '.join(map(str, lengths))} tokens are {weights:,} weights; a"
-            f" page holds {MOST_WEIGHTS:,}", where="TEXT", fix=f"cut the text to {most} tokens, [CLS] and [SEP] among them",
+            f" page holds {MOST_WEIGHTS:,}", where="TEXT",
+            fix=f"cut the text to {most} tokens, [CLS] and [SEP] among them",
         )  # fmt: skip
 
 
@@ -108,8 +109,11 @@ def all_views(weights: Tensor) -> Tensor:
 
 
 def rollout(weights: Tensor) -> Tensor:
-    """How much of each token could have reached each other through all layers (Abnar & Zuidema 2020): the product of the
-    layers' means over heads, each half mixed with the identity, which stands for the residual. (L,N,T,T) -> (T,T)."""
+    """How much of each token could have reached each other through all layers (Abnar & Zuidema 2020): the product of
+    the layers' means over heads, each half mixed with the identity, which stands for the residual.
+
+    (L,N,T,T) -> (T,T), rows that sum to 1.
+    """
     product = torch.eye(weights.shape[-1])
     for mean in weights.mean(1):
         product = (mean + torch.eye(len(mean))) / 2 @ product

@@ -51,5 +51,5 @@ def trace(text: str, model: Path | None, out: Path | None, layer: int, head: int
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
-    shown = in_terminal(tour, language=language or language_of(dict(os.environ)), width=width, colour=colour)
+    shown = in_terminal(tour, language=language or language_of(os.environ), width=width, colour=colour)
     print_text(shown, styled=colour)

@@ -1,4 +1,4 @@
-"""A row for the model as people look at it: each token with the characters that they wrote. [MASK] in a text is meant."""
+"""A row for the model as people look at it: each token with the characters that they wrote. [MASK] is a mask there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ShownToken:
 
 
 def encode_masked(tokenizer: BertTokenizer, text: str) -> list[tuple[int, str]]:
-    """Each token's id and its characters in the text. The tokenizer takes a literal [MASK] for text: here it is a mask."""
+    """Each token's id and its characters in the text. To the tokenizer a literal [MASK] is text: here it is a mask."""
     found = []
     parts = text.split(MASK)
     for i, (part, (ids, spans)) in enumerate(zip(parts, tokenizer.encode_with_offsets(parts), strict=True)):

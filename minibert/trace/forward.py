@@ -43,7 +43,7 @@ class HeadsOfLayer:
 
 @dataclass(frozen=True)
 class Pass:
-    """A row that has gone through a model. into, out: by a module's name what went in and came out, without the batch."""
+    """A row that has gone through a model. into, out: what went into a module and came out, by its name, no batch."""
 
     model: BertForMaskedLM
     tokenizer: BertTokenizer

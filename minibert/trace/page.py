@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from minibert.trace.told import Matrix, Tour, chosen, num
+from minibert.trace.steps import Matrix, Tour, chosen, num
 from minibert.view.page import write_page
 
 MOST_COLUMNS = 10  # of a table of features
@@ -32,7 +32,7 @@ def columns_of(matrix: Matrix) -> list[int | None]:
 
 
 def depth(values: Tensor) -> Tensor:
-    """How deeply each number is coloured, 0 to 1: the root of its size beside the largest, so that small ones are seen."""
+    """How deeply each number is coloured, 0 to 1: by the root of its size, so that small ones are seen."""
     sizes = values.abs()
     return (sizes / sizes.max().clamp(min=1e-30)).sqrt()
 

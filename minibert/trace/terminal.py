@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Literal
 
@@ -14,12 +15,13 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from minibert.errors import printable
-from minibert.trace.told import Matrix, Step, Table, Tour, chosen, num
+from minibert.trace.steps import Matrix, Step, Table, Tour, chosen, num
 from minibert.view.page import Both
 
 Language = Literal["en", "zh"]
 MOST_ROWS, WIDEST = 7, 100
 LABEL, CELL = 10, 8  # columns of the terminal
+UNIT = re.compile(r"(?:[“（]*(?:[!-~−·×√…]+|.))[，。；：、）”]*\s*", re.DOTALL)  # what stays on one line
 
 
 def in_terminal(tour: Tour, *, language: Language, width: int, colour: bool) -> str:
@@ -46,22 +48,27 @@ class Teller:
     def say(self, words: Both | str) -> str:
         return printable(words if isinstance(words, str) else words[self.language == "zh"])
 
+    def prose(self, words: Both, style: str = "", *, indent: int = 3) -> Text:
+        """Words in lines; rich breaks lines at blanks alone, of which Chinese has few."""
+        text = self.say(words)
+        if self.language == "zh":
+            text = "\n".join(chinese_lines(text, self.width - indent))
+        return Text(text, style=style)
+
     def all(self) -> Iterator[RenderableType]:
         """The head, then each chapter with its steps numbered through."""
         config, tour = self.tour.passed.config, self.tour
+        L, D, N, V = config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.vocab_size
+        H, who, post = D // N, self.labels[tour.followed], config.norm == "post"
         yield Text(printable(tour.text), style="bold")
-        norm = Both("LayerNorm after each sub-layer", "LayerNorm 在子层之后") if config.norm == "post" else Both(
-            "LayerNorm before each sub-layer", "LayerNorm 在子层之前")  # fmt: skip
         shape = Both(
-            f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads of"
-            f" {config.hidden_size // config.num_attention_heads}, {config.vocab_size:,} words; {norm.en}. Shown in full:"
-            f" layer {tour.layer}, head {tour.head} (--layer, --head). Examples follow"
-            f" “{self.labels[tour.followed]}”, marked >.",
-            f"{config.num_hidden_layers} 层，维度 {config.hidden_size}，{config.num_attention_heads} 个头、每头"
-            f" {config.hidden_size // config.num_attention_heads} 维，词表 {config.vocab_size:,} 项；{norm.zh}。完整展示第"
-            f" {tour.layer} 层第 {tour.head} 头（--layer、--head）。例子跟随“{self.labels[tour.followed]}”，以 > 标记。",
-        )  # fmt: skip
-        yield Text(self.say(shape), style="dim")
+            f"{L} layers, {D} wide, {N} heads of {H}, {V:,} words; LayerNorm {'after' if post else 'before'} each"
+            f" sub-layer. Shown in full: layer {tour.layer}, head {tour.head} (--layer, --head). Examples follow"
+            f" “{who}”, marked >.",
+            f"{L} 层，维度 {D}，{N} 个头、每头 {H} 维，词表 {V:,} 项；LayerNorm 在子层之{'后' if post else '前'}。"
+            f"完整展示第 {tour.layer} 层第 {tour.head} 头（--layer、--head）。例子跟随“{who}”，以 > 标记。",
+        )
+        yield self.prose(shape, "dim", indent=0)
         number = 0
         for chapter in self.tour.chapters:
             yield Text()
@@ -76,18 +83,19 @@ class Teller:
             Text(f"{number}. {self.say(step.title)}", style="bold"),
             Text(f"   {self.say(step.formula)}", style="cyan"),
             Text(f"   {step.shape}", style="dim"),
-            Padding(Text(self.say(step.words)), (0, 0, 0, 3)),
+            Padding(self.prose(step.words), (0, 0, 0, 3)),
         ]
         if step.table is not None:
             parts.append(Padding(self.table(step.table), (0, 0, 0, 3)))
         parts += [Padding(self.matrix(matrix), (1, 0, 0, 3)) for matrix in step.matrices]
-        parts += [Padding(Text(self.say(line), style="green"), (0, 0, 0, 3)) for line in step.worked]
+        parts += [Padding(self.prose(line, "green"), (0, 0, 0, 3)) for line in step.worked]
         return Group(*parts)
 
     def table(self, table: Table) -> RenderableType:
         grid = Grid(box=None, pad_edge=False, header_style="dim")
         for i, column in enumerate(table.columns):
-            grid.add_column(Text(self.say(column)), justify="right" if i >= table.numbers_from else "left", overflow="fold")
+            side: Literal["left", "right"] = "right" if i >= table.numbers_from else "left"
+            grid.add_column(Text(self.say(column)), justify=side, overflow="fold")
         for i, row in enumerate(table.rows):
             grid.add_row(*(Text(self.say(cell)) for cell in row), style="bold" if i == table.marked else "")
         return grid
@@ -111,15 +119,27 @@ class Teller:
                 lines.append(Text(f"  {'…':<{LABEL}}", style="dim"))
                 continue
             label = self.labels[i] if matrix.tokens else matrix.row_names[i]
-            line = Text(("> " if i == follow else "  ") + set_cell_size(label, LABEL), style="bold" if i == follow else "")
+            mark, style = ("> ", "bold") if i == follow else ("  ", "")
+            line = Text(mark + set_cell_size(label, LABEL), style=style)
             for j in across:
                 value = None if j is None else float(matrix.values[i, j])
-                shade = "dim" if value is None or abs(value) < largest / 20 else "yellow" if abs(value) == largest else ""
+                faint = value is None or abs(value) < largest / 20
+                shade = "dim" if faint else "yellow" if abs(value or 0) == largest else ""
                 line.append(right("…" if value is None else num(value), CELL), style=shade)
             if matrix.shares:
                 line.append(right(num(matrix.values[i].sum()), CELL), style="dim")
             lines.append(line)
         return Group(*lines)
+
+
+def chinese_lines(text: str, width: int) -> list[str]:
+    """Lines of so many columns: broken behind any Chinese character, not inside other words nor before punctuation."""
+    lines = [""]
+    for unit in UNIT.findall(text):
+        if cell_len(lines[-1] + unit.rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += unit if lines[-1] else unit.lstrip()
+    return [line.rstrip() for line in lines]
 
 
 def right(text: str, size: int) -> str:
@@ -129,7 +149,7 @@ def right(text: str, size: int) -> str:
     return " " * (size - cell_len(text)) + text
 
 
-def language_of(environment: dict[str, str] | None, names: Sequence[str] = ("LC_ALL", "LC_MESSAGES", "LANG")) -> Language:
+def language_of(environment: Mapping[str, str]) -> Language:
     """What the locale asks for: Chinese or, for everybody else, English."""
-    found = next((environment[name] for name in names if environment and environment.get(name)), "")
+    found = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
     return "zh" if found.lower().startswith("zh") else "en"

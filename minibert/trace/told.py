@@ -6,8 +6,6 @@ Letters in shape comments: T tokens, D hidden, N heads, H head size, F the wide 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -15,75 +13,16 @@ from torch import Tensor
 
 from minibert.errors import UserError
 from minibert.trace.forward import HeadsOfLayer, Pass
-from minibert.view.page import Both, percent
+from minibert.trace.steps import Chapter, Matrix, Step, Table, Tour, added, num, share, superscript, times
+from minibert.view.page import Both
 
 TOP = 5
 ACTIVATION = {"gelu": "GELU", "gelu_new": "GELU", "relu": "ReLU"}
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """Numbers to look at. tokens: rows are the row's tokens, else row_names. columns: () numbers them. shares: 0 to 1,
-    each row with its sum."""
-
-    symbol: str
-    what: Both
-    values: Tensor  # (R,C)
-    row_names: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    shares: bool = False
-
-    @property
-    def tokens(self) -> bool:
-        return not self.row_names
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of words and numbers. by_token: a row is a token. marked: the row that is looked at, if there is one."""
-
-    columns: Sequence[Both]
-    rows: Sequence[Sequence[str | Both]]
-    numbers_from: int  # columns from here on stand at the right
-    by_token: bool = False
-    marked: int | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing that is computed. worked: the same with numbers, for the followed token."""
-
-    title: Both
-    formula: str
-    shape: str
-    words: Both
-    matrices: Sequence[Matrix] = ()
-    table: Table | None = None
-    worked: Sequence[Both] = ()
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """Steps that belong together."""
-
-    title: Both
-    steps: list[Step] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Tour:
-    """A sentence's way through a model. followed: the token that examples are worked for; layer, head: from 1."""
-
-    text: str
-    followed: int
-    layer: int
-    head: int
-    passed: Pass
-    chapters: list[Chapter]
-
-
 def tell(passed: Pass, text: str, *, layer: int = 1, head: int = 1) -> Tour:
-    """The tour of a pass. Args: layer, head: which of them is shown in full, from 1. Raises: UserError if not there."""
+    """The tour of a pass. Args: layer, head: which of them is shown in full, from 1. Raises: UserError if not"
+    " there."""
     config = passed.config
     for name, number, most in (
         ("layer", layer, config.num_hidden_layers), ("head", head, config.num_attention_heads),
@@ -136,7 +75,8 @@ class Guide:
             Both("Cut the text into tokens and number them", "把文本切成词元并编号"),
             "text → [CLS] w₁ w₂ … [SEP] → ids", f"({self.T},)",
             Both(
-                f"A model computes with numbers, so the text becomes tokens of a fixed vocabulary (here {V:,} entries,"
+                f"A model computes with numbers, so the text becomes tokens of a fixed vocabulary (here {V:,}"
+                " entries,"
                 " WordPiece), and each token its number. ## marks a piece that goes on with a word; a Chinese"
                 " character is a token of its own. [CLS] and [SEP] mark the beginning and the end.",
                 f"模型只会计算数字，所以先把文本切成固定词表（这里有 {V:,} 项，WordPiece）中的词元，再换成编号。"
@@ -198,9 +138,11 @@ class Guide:
         """A LayerNorm of (T,D)."""
         i = self.i
         words = Both(
-            "Each token's vector is brought to mean 0 and spread 1, then scaled by γ and shifted by β, which are learnt."
+            "Each token's vector is brought to mean 0 and spread 1, then scaled by γ and shifted by β, which are"
+            " learnt."
             " So the numbers stay in a range that the next layer knows.",
-            "把每个词元的向量变为均值 0、标准差 1，再乘以 γ、加上 β（两者都是学到的），使数值保持在下一层熟悉的范围内。",
+            "把每个词元的向量变为均值 0、标准差 1，再乘以 γ、加上 β（两者都是学到的），使数值保持在下一层熟悉的范围"
+            "内。",
         )  # fmt: skip
         return Step(
             title, "y = γ · (x − mean) / √(variance + ε) + β", f"({self.T}, {self.D}) → ({self.T}, {self.D})",
@@ -216,22 +158,27 @@ class Guide:
     # ---- the layer that is shown in full
 
     def attention(self) -> Chapter:
-        h, i, T, H, D = self.head, self.i, self.T, self.H, self.D
+        h, T, H, D = self.head, self.T, self.H, self.D
         heads = self.passed.heads(self.layer)
+        given = heads.context.view(T, self.N, H)[:, h]
         x = self.into("")
         steps = []
         if self.pre:
-            steps.append(self.norm(x, heads.x, "X", Both("LayerNorm before attention", "注意力之前的 LayerNorm"), first=True))
+            title = Both("LayerNorm before attention", "注意力之前的 LayerNorm")
+            steps.append(self.norm(x, heads.x, "X", title, first=True))
         steps += [
             Step(
                 Both(f"Queries, keys, values of head {h + 1}", f"第 {h + 1} 个头的 query、key、value"),
                 "Q = X·W_Q + b_Q   K = X·W_K + b_K   V = X·W_V + b_V",
                 f"({T}, {D}) · ({D}, {D}) → ({T}, {D}), {self.N} × ({T}, {H})",
                 Both(
-                    f"Each token's vector is turned into three: a query (what it looks for), a key (what it offers to be"
-                    f" found by) and a value (what it hands over). The {D} numbers are shared out to {self.N} heads of"
+                    "Each token's vector is turned into three: a query (what it looks for), a key (what it offers"
+                    " to be"
+                    f" found by) and a value (what it hands over). The {D} numbers are shared out to {self.N} heads"
+                    " of"
                     f" {H}, which work side by side.",
-                    f"每个词元的向量变成三个：query（要找什么）、key（凭什么被找到）、value（交出什么）。{D} 个数分给 "
+                    f"每个词元的向量变成三个：query（要找什么）、key（凭什么被找到）、value（交出什么）。{D} 个数分"
+                    "给 "
                     f"{self.N} 个头，每头 {H} 个，各自并行计算。",
                 ),
                 [
@@ -242,22 +189,26 @@ class Guide:
             ),
             *self.scores(heads),
             Step(
-                Both("The weighted sum of the values", "对 value 加权求和"), "Z = A·V", f"({T}, {T}) · ({T}, {H}) → ({T}, {H})",
+                Both("The weighted sum of the values", "对 value 加权求和"), "Z = A·V",
+                f"({T}, {T}) · ({T}, {H}) → ({T}, {H})",
                 Both(
-                    "Each token takes the values of all tokens, each as much as its weight says: this is how what stands"
+                    "Each token takes the values of all tokens, each as much as its weight says: this is how what"
+                    " stands"
                     " elsewhere in the sentence gets into its vector.",
                     "每个词元按权重取所有词元的 value 相加：句中别处的信息就这样进入它的向量。",
                 ),
-                [Matrix("Z", Both(f"what head {h + 1} gives", f"第 {h + 1} 个头的输出"), heads.context.view(T, self.N, H)[:, h])],
+                [Matrix("Z", Both(f"what head {h + 1} gives", f"第 {h + 1} 个头的输出"), given)],
                 worked=[self.weighted(heads)],
             ),
             Step(
                 Both("Heads side by side, and the joining projection", "拼接各头，再做输出投影"),
                 "O = [Z₁ … Z_N]·W_O + b_O", f"{self.N} × ({T}, {H}) → ({T}, {D}) · ({D}, {D}) → ({T}, {D})",
                 Both(
-                    f"The {self.N} heads are laid side by side, {self.N} × {H} = {D} numbers a token, and one matrix mixes"
+                    f"The {self.N} heads are laid side by side, {self.N} × {H} = {D} numbers a token, and one"
+                    " matrix mixes"
                     " them: only here do the heads come together.",
-                    f"{self.N} 个头的结果首尾拼接，每个词元 {self.N} × {H} = {D} 个数，再乘一个矩阵混合：各头到这里才汇合。",
+                    f"{self.N} 个头的结果首尾拼接，每个词元 {self.N} × {H} = {D} 个数，再乘一个矩阵混合：各头到这里"
+                    "才汇合。",
                 ),
                 [
                     Matrix("[Z₁ … Z_N]", Both("heads side by side", "拼接后的各头"), heads.context),
@@ -279,9 +230,11 @@ class Guide:
                 Both("Scores: each query times each key", "打分：每个 query 与每个 key 的点积"),
                 "S = Q·Kᵀ", f"({T}, {H}) · ({H}, {T}) → ({T}, {T})",
                 Both(
-                    "The score of a pair of tokens is the dot product of the one's query and the other's key: large where"
+                    "The score of a pair of tokens is the dot product of the one's query and the other's key: large"
+                    " where"
                     " they fit. A row is the token that looks, a column the one that is looked at.",
-                    "一对词元的得分是前者 query 与后者 key 的点积，越匹配越大。行是发出注意力的词元，列是被看的词元。",
+                    "一对词元的得分是前者 query 与后者 key 的点积，越匹配越大。行是发出注意力的词元，列是被看的词"
+                    "元。",
                 ),
                 [Matrix("S", Both("scores before scaling", "缩放前的得分"), dots, columns=texts)],
                 worked=[same_in_both(
@@ -294,7 +247,8 @@ class Guide:
                 Both("Scale by the root of the head size", "除以头维度的平方根"),
                 f"S / √H = S / √{H} = S / {math.sqrt(H):.3g}", f"({T}, {T})",
                 Both(
-                    f"A dot product of {H} terms grows with √{H}. Undivided, softmax would give nearly everything to one"
+                    f"A dot product of {H} terms grows with √{H}. Undivided, softmax would give nearly everything"
+                    " to one"
                     " token and hardly any gradient would flow.",
                     f"{H} 项的点积大小随 √{H} 增长。若不缩放，softmax 会几乎全给一个词元，梯度也几乎传不回来。",
                 ),
@@ -315,7 +269,8 @@ class Guide:
                 Both("Softmax: rows of weights", "softmax：得到每行的权重"),
                 "A = softmax(S / √H)     A_ij = exp(s_ij) / Σ_k exp(s_ik)", f"({T}, {T})",
                 Both(
-                    "The exponential makes every score positive, dividing by the row's sum makes the row sum to 1: so many"
+                    "The exponential makes every score positive, dividing by the row's sum makes the row sum to 1:"
+                    " so many"
                     " parts of each token's value.",
                     "取指数使得分都为正，再除以整行之和，使每行之和为 1：即各词元 value 所占的份额。",
                 ),
@@ -342,7 +297,8 @@ class Guide:
         step = Step(
             title, f"X + {symbol}", f"({self.T}, {self.D})",
             Both("As after the attention.", "与注意力之后相同。") if not first else Both(
-                "The sub-layer's result is added to what came in (the residual path). So each sub-layer only has to say what"
+                "The sub-layer's result is added to what came in (the residual path). So each sub-layer only has to"
+                " say what"
                 " is to change, and gradients reach the lowest layer unhindered.",
                 "子层的结果与输入相加（残差连接）：每个子层只需给出要改变的部分，梯度也能直达最底层。",
             ),
@@ -363,16 +319,19 @@ class Guide:
         before, after = self.out("intermediate.dense"), self.out("intermediate")
         steps = []
         if self.pre:
-            steps.append(self.norm(x, self.out("ln"), "X", Both("LayerNorm before the feed-forward", "前馈网络之前的 LayerNorm")))
+            title = Both("LayerNorm before the feed-forward", "前馈网络之前的 LayerNorm")
+            steps.append(self.norm(x, self.out("ln"), "X", title))
         steps += [
             Step(
                 Both("Feed-forward: wider, bent, narrow again", "前馈网络：升维、激活、降维"),
                 f"F = {name}(X·W₁ + b₁)·W₂ + b₂", f"({T}, {D}) · ({D}, {W}) → ({T}, {W}) · ({W}, {D}) → ({T}, {D})",
                 Both(
-                    f"Each token for itself, without looking at others: {D} numbers become {W}, the activation {name} lets"
+                    f"Each token for itself, without looking at others: {D} numbers become {W}, the activation"
+                    f" {name} lets"
                     f" positive ones through and holds negative ones near 0, and {W} become {D} again. Most of a"
                     " layer's weights are here.",
-                    f"每个词元各算各的，不看别的词元：{D} 维升到 {W} 维，激活函数 {name} 让正数通过、把负数压到 0 附近，"
+                    f"每个词元各算各的，不看别的词元：{D} 维升到 {W} 维，激活函数 {name} 让正数通过、把负数压到 0"
+                    " 附近，"
                     f"再降回 {D} 维。一层的参数大半在这里。",
                 ),
                 [
@@ -405,22 +364,23 @@ class Guide:
                 f"{self.row[j].text} {share(w)}" for w, j in zip(best.values, best.indices.tolist(), strict=True)
             )
             alike = F.cosine_similarity(x, y, dim=0)
-            rows.append([str(layer + 1), num(x.norm()), num(y.norm()), num(alike), looks])
+            rows.append([str(layer + 1), looks, num(x.norm()), num(y.norm()), num(alike)])
         columns = [
-            Both("layer", "层"), Both("length in", "输入长度"), Both("length out", "输出长度"),
-            Both("cosine", "余弦"), Both("looks most at (mean of heads)", "主要看（各头平均）"),
+            Both("layer", "层"), Both("looks most at (mean of heads)", "主要看（各头平均）"),
+            Both("length in", "输入长度"), Both("length out", "输出长度"), Both("cosine", "余弦"),
         ]  # fmt: skip
         steps = [
             Step(
                 Both(f"The same {L} times, each with its own weights", f"同样的计算重复 {L} 层，各层参数不同"),
-                "X⁽⁰⁾ → layer 1 → X⁽¹⁾ → … → " + f"X⁽{superscript(L)}⁾", f"({self.T}, {self.D}) → ({self.T}, {self.D})",
+                f"X⁽⁰⁾ → X⁽¹⁾ → … → X⁽{superscript(L)}⁾", f"({self.T}, {self.D}) → ({self.T}, {self.D})",
                 Both(
-                    f"What happens to {self.who} in each layer: how long its vector is before and after, how much the two"
-                    " point the same way (cosine 1: unchanged in direction), and where the layer's heads look.",
-                    f"{self.who} 在每一层发生了什么：向量在前后的长度、两者方向的接近程度（余弦为 1 表示方向不变），"
-                    "以及这一层各头平均看向哪里。",
+                    f"What happens to {self.who} in each layer: where the layer's heads look, how long its vector"
+                    " is before"
+                    " and after, and how much the two point the same way (cosine 1: unchanged in direction).",
+                    f"{self.who} 在每一层发生了什么：这一层各头平均看向哪里、向量在前后的长度，以及两者方向的接近程度"
+                    "（余弦为 1 表示方向不变）。",
                 ),
-                table=Table(columns, rows, 1, False, self.layer),
+                table=Table(columns, rows, 2, False, self.layer),
             )
         ]  # fmt: skip
         if self.pre:
@@ -447,7 +407,8 @@ class Guide:
                 Both("The head's own layer", "MLM 头的变换层"), f"t = LayerNorm({name}(X·W + b))",
                 f"({T}, {D}) · ({D}, {D}) → ({T}, {D})",
                 Both(
-                    "The vectors of the last layer go once more through a dense layer, the activation and a LayerNorm, to be"
+                    "The vectors of the last layer go once more through a dense layer, the activation and a"
+                    " LayerNorm, to be"
                     " compared with words.",
                     "最后一层的向量再过一个全连接层、激活函数和 LayerNorm，准备与各个词比较。",
                 ),
@@ -457,9 +418,11 @@ class Guide:
                 Both("Compare with every word", "与词表中每个词比较"), "logits = t·E_wordᵀ + b",
                 f"({T}, {D}) · ({D}, {V}) → ({T}, {V})",
                 Both(
-                    f"Each vector is multiplied with all {V:,} word embeddings: the very matrix of the first step (tied"
+                    f"Each vector is multiplied with all {V:,} word embeddings: the very matrix of the first step"
+                    " (tied"
                     " weights), with one bias a word, which mostly says how frequent the word is.",
-                    f"每个向量与全部 {V:,} 个词嵌入做点积：用的就是第一步那张词嵌入表（权重共享），再加上每个词一个偏置，"
+                    f"每个向量与全部 {V:,} 个词嵌入做点积：用的就是第一步那张词嵌入表（权重共享），再加上每个词一个"
+                    "偏置，"
                     "偏置大体反映词频。",
                 ),
                 worked=[same_in_both(
@@ -476,7 +439,9 @@ class Guide:
         tokens = self.passed.tokenizer.tokens
         rows: list[list[str | Both]] = []
         if masks:
-            columns = [Both("place", "位置"), Both("token", "词元"), Both("logit", "logit"), Both("probability", "概率")]
+            columns = [
+                Both("place", "位置"), Both("token", "词元"), Both("logit", "logit"), Both("probability", "概率"),
+            ]  # fmt: skip
             for i in masks:
                 best = logits[i].topk(min(TOP, len(tokens))).indices.tolist()
                 rows += [[str(i), tokens[j], num(logits[i, j]), share(shares[i, j])] for j in best]
@@ -494,9 +459,11 @@ class Guide:
                 j = int(logits[i].argmax())
                 rows.append([str(i), token.text, tokens[j], share(shares[i, j]), share(shares[i, token.id])])
             words = Both(
-                "There is no [MASK] in the text: these are the answers at places where the model sees the token itself, so"
+                "There is no [MASK] in the text: these are the answers at places where the model sees the token"
+                " itself, so"
                 " it can mostly repeat it. Put [MASK] in a word's place to see it guess.",
-                "文本里没有 [MASK]：模型在每处都看得到该词元本身，多半只需照抄。把某个词换成 [MASK]，就能看它怎么猜。",
+                "文本里没有 [MASK]：模型在每处都看得到该词元本身，多半只需照抄。把某个词换成 [MASK]，就能看它怎么"
+                "猜。",
             )  # fmt: skip
             title = Both("Softmax: each token's own prediction", "softmax：每个词元处的预测")
         return Step(
@@ -513,50 +480,3 @@ def with_worked(step: Step, line: Both) -> Step:
 def same_in_both(numbers: str, en: str, zh: str) -> Both:
     """A line of numbers, with what they are of."""
     return Both(f"{en}: {numbers}", f"{zh}：{numbers}")
-
-
-def num(x: Tensor | float) -> str:
-    """A number as the tour writes it: three decimals, fewer where it is large, a real minus."""
-    value = float(x)
-    digits = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
-    shown = f"{value:.{digits}f}"
-    return shown.replace("-", "−") if float(shown) else shown.replace("-", "")
-
-
-def added(*terms: Tensor | float) -> str:
-    """0.100 − 0.200 + 0.300."""
-    shown = [num(term) for term in terms]
-    return shown[0] + "".join(f" − {term[1:]}" if term.startswith("−") else f" + {term}" for term in shown[1:])
-
-
-def times(x: Tensor | float, y: Tensor | float) -> str:
-    """0.5·(−0.2)."""
-    return f"{num(x)}·({num(y)})" if float(y) < 0 else f"{num(x)}·{num(y)}"
-
-
-def share(x: Tensor | float) -> str:
-    """A share."""
-    return percent(float(x))
-
-
-def superscript(number: int) -> str:
-    """12 -> ¹²."""
-    return "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(number))
-
-
-def chosen(count: int, most: int, keep: int | None = None) -> list[int | None]:
-    """Which of `count` rows or columns are shown where there is room for `most`; None stands for those left out.
-
-    The first, the last, and `keep` are among them.
-    """
-    if count <= most:
-        return list(range(count))
-    shown = {*range(most - 1), count - 1}
-    if keep is not None and keep not in shown:
-        shown = {*range(most - 2), keep, count - 1}
-    found: list[int | None] = []
-    for i in sorted(shown):
-        if found and found[-1] != i - 1:
-            found.append(None)
-        found.append(i)
-    return found
