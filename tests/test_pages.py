@@ -34,6 +34,7 @@ PAGES = [
         "docs/results.md",
         "docs/performance.md",
         "docs/distributed.md",
+        "docs/looking-inside.md",
     )
 ] + sorted(ROOT.glob("recipes/*/*.toml"))
 COMMAND = re.compile(r"(?:^|[\s|(])(?:\.venv/bin/)?(minibert [a-z-]+ .*)$")
