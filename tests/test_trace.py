@@ -1,11 +1,7 @@
 """The tour: every number is the forward pass's own, for post-LN and pre-LN; told on a terminal and as a page."""
 
-import os
-import pty
 import re
-import subprocess
-import sys
-from pathlib import Path
+from io import StringIO
 
 import pytest
 import torch
@@ -24,7 +20,6 @@ from minibert.trace.steps import added, chosen, num, superscript, times
 from minibert.trace.terminal import chinese_lines, in_terminal, language_of, right
 from minibert.trace.told import tell
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = "今天我要[MASK]学了。"
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *"今天我要上学了。<>", "un", "##able"], lowercase=True)
 HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天'
@@ -190,41 +185,33 @@ def test_a_followed_token_is_always_among_the_shown(checkpoint):
     assert re.search(r"> \[MASK\] .* 1\.000$", block, re.MULTILINE)
 
 
-def test_piped_it_is_plain_and_says_which_run_it_took(checkpoint, tmp_path):
-    (tmp_path / "runs").mkdir()
+def test_piped_it_is_plain_and_says_which_run_it_took(checkpoint, tmp_path, monkeypatch):
     run = tmp_path / "runs" / "mine"
+    run.parent.mkdir()
     checkpoint.rename(run)
     (run / "metrics.json").write_text("{}")
     (run / "settings.json").write_text('{"command": "pretrain", "settings": {}}')
-    command = [sys.executable, "-m", "minibert", "trace", "今天[MASK]"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "zh_CN.UTF-8"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr.decode()
-    assert "从文本到数字" in done.stdout.decode()
-    assert b"\x1b" not in done.stdout
-    assert "runs/mine, the only run" in done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner(env={"LC_ALL": "zh_CN.UTF-8"}).invoke(commands, ["trace", "今天[MASK]"])
+    assert done.exit_code == 0, done.exception
+    assert "从文本到数字" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "runs/mine, the only run" in done.stderr
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True
 
 
 @pytest.mark.parametrize("no_colour", ["", "1"])
-def test_on_a_terminal_there_is_colour_unless_it_is_unwanted(checkpoint, no_colour):
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "minibert", "trace", HOSTILE, "--model", str(checkpoint), "--language", "en"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": no_colour, "TERM": "xterm"}
-    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert process.wait(60) == 0, process.stderr.read().decode()
-    process.stderr.close()
-    text = shown.decode()
+def test_on_a_terminal_there_is_colour_unless_it_is_unwanted(checkpoint, monkeypatch, no_colour):
+    shown = Terminal()
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", shown)
+    commands.main(["trace", HOSTILE, "--model", str(checkpoint), "--language", "en"], standalone_mode=False)
+    text = shown.getvalue()
     assert ("\x1b[1m" in text) is (not no_colour)
     assert "\\x1b[31m\\u202e" in text  # the user's own is no command to the terminal
     assert "\u202e" not in text
