@@ -30,7 +30,7 @@ from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
 
 WORDS = "the animal didn ' t cross street because it was too tired wide . < >".split()
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *WORDS, *"今天我要上学了。", "un", "##able"], lowercase=True)
-HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天'
+HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 un\x1bable'
 L, N = 3, 4
 
 
@@ -336,7 +336,8 @@ def test_hostile_text_is_shown_and_does_nothing(opened):
     assert "script" in "".join(shown)
     assert page.locator("img").count() == 0
     assert page.title() == "Attention · model"
-    assert "\u202e" not in "".join(shown)
+    assert "\x1b" not in "".join(shown)
+    assert "\\x1bable" in shown
 
 
 # ---- mistakes

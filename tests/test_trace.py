@@ -22,7 +22,7 @@ from minibert.trace.told import tell
 
 TEXT = "今天我要[MASK]学了。"
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *"今天我要上学了。<>", "un", "##able"], lowercase=True)
-HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天'
+HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 un\x1bable'
 
 
 def make(**changes):
@@ -132,6 +132,20 @@ def test_the_steps_that_are_told_lead_from_one_to_the_next(changes):
         same(t @ table.word_embeddings.weight.T + model.cls.predictions.bias, passed.logits)
 
 
+@pytest.mark.parametrize("changes", KINDS[:2], ids=["post", "pre"])
+def test_the_worked_sums_are_right(changes):
+    tour = tell(follow(make(**changes), TOKENIZER, TEXT), TEXT, layer=2, head=3)
+    checked = 0
+    for line in (line for chapter in tour.chapters for step in chapter.steps for line in step.worked):
+        if "=" in line.en:
+            assert line.en.split(": ")[-1] == line.zh.split("：")[-1]
+        if "=" in line.en and "…" not in line.en:
+            *_, sum_of, result = line.en.replace("−", "-").split(": ")[-1].split(" = ")
+            assert eval(sum_of) == pytest.approx(float(result), abs=0.002, rel=2e-3), line.en
+            checked += 1
+    assert checked == 5  # embeddings, scaling, two residuals, the logit
+
+
 def test_the_answer_is_the_models_five_best(checkpoint):
     passed = open_and_follow(checkpoint, TEXT)
     table = tell(passed, TEXT).chapters[-1].steps[-1].table
@@ -183,6 +197,7 @@ def test_a_followed_token_is_always_among_the_shown(checkpoint):
     shown = in_terminal(tell(open_and_follow(checkpoint, text), text), language="en", width=80, colour=False)
     block = shown.split("A (")[1]
     assert re.search(r"> \[MASK\] .* 1\.000$", block, re.MULTILINE)
+    assert "[MASK]" in block.splitlines()[1]  # as a column
 
 
 def test_piped_it_is_plain_and_says_which_run_it_took(checkpoint, tmp_path, monkeypatch):
@@ -216,6 +231,8 @@ def test_on_a_terminal_there_is_colour_unless_it_is_unwanted(checkpoint, monkeyp
     assert "\\x1b[31m\\u202e" in text  # the user's own is no command to the terminal
     assert "\u202e" not in text
     assert "\x1b[31m" not in text
+    assert "\x1ba" not in text  # from a place inside a word
+    assert "\\x1ba" in text
 
 
 def test_the_words_for_numbers():
@@ -372,3 +389,6 @@ def test_hostile_text_is_shown_and_does_nothing(opened):
 def test_a_long_text_is_still_a_page(opened):
     _, page = opened("今天我要上学了。" * 5 + "[MASK]", viewport={"width": 900, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= 900
+    page.set_viewport_size({"width": 680, "height": 900})  # A4 between its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 680
