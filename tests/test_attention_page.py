@@ -30,7 +30,7 @@ from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
 
 WORDS = "the animal didn ' t cross street because it was too tired wide . < >".split()
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *WORDS, *"今天我要上学了。", "un", "##able"], lowercase=True)
-HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 un\x1bable'
+HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 u\x1bnable'
 L, N = 3, 4
 
 
@@ -337,7 +337,7 @@ def test_hostile_text_is_shown_and_does_nothing(opened):
     assert page.locator("img").count() == 0
     assert page.title() == "Attention · model"
     assert "\x1b" not in "".join(shown)
-    assert "\\x1bable" in shown
+    assert "u\\x1bn" in shown
 
 
 # ---- mistakes

@@ -22,7 +22,7 @@ from minibert.trace.told import tell
 
 TEXT = "今天我要[MASK]学了。"
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *"今天我要上学了。<>", "un", "##able"], lowercase=True)
-HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 un\x1bable'
+HOSTILE = '今<script>document.title="in"</script><img src=x>\x1b[31m\u202e天 u\x1bnable'
 
 
 def make(**changes):
@@ -141,7 +141,7 @@ def test_the_worked_sums_are_right(changes):
             assert line.en.split(": ")[-1] == line.zh.split("：")[-1]
         if "=" in line.en and "…" not in line.en:
             *_, sum_of, result = line.en.replace("−", "-").split(": ")[-1].split(" = ")
-            assert eval(sum_of) == pytest.approx(float(result), abs=0.002, rel=2e-3), line.en
+            assert eval(sum_of) == pytest.approx(float(result), abs=0.02, rel=2e-3), line.en
             checked += 1
     assert checked == 5  # embeddings, scaling, two residuals, the logit
 
@@ -231,8 +231,8 @@ def test_on_a_terminal_there_is_colour_unless_it_is_unwanted(checkpoint, monkeyp
     assert "\\x1b[31m\\u202e" in text  # the user's own is no command to the terminal
     assert "\u202e" not in text
     assert "\x1b[31m" not in text
-    assert "\x1ba" not in text  # from a place inside a word
-    assert "\\x1ba" in text
+    assert "\x1bn" not in text  # from a place inside a word
+    assert "\\x1bn" in text
 
 
 def test_the_words_for_numbers():
