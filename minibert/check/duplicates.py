@@ -31,6 +31,7 @@ MISSED = 0.001  # pairs at the limit that no band finds
 SLACK = 0.2  # of an estimate from minima: five deviations
 COMPARED = 32  # texts of a bucket that are none of each other's group; a further one is compared with the first of them
 MOST_WORDS = 2000  # of a text's beginning that are compared
+OF_A_TEXT = 32  # runs that take as much memory as a text without any does
 BLOCK = 1 << 20  # runs of words hashed at a time
 
 _WORD = re.compile(
@@ -206,7 +207,7 @@ class Repeats:
 
 
 class NearSample:
-    """Sets of runs of a stream's texts for `alike`, no more than `most` runs in all.
+    """Sets of runs of a stream's texts for `alike`, no more than `most` runs in all, a text counted as OF_A_TEXT more.
 
     Of more texts a half is kept, then a quarter, chosen by their smallest run: texts that are nearly the same have the
     same one mostly, and are kept together. Attributes: share: of the texts that are kept. places: where they stand.
@@ -214,23 +215,23 @@ class NearSample:
 
     def __init__(self, most: int = 1 << 23) -> None:
         self.most, self.share = most, 1.0
-        self.places: list[int] = []
+        self.places: list[str] = []
         self.sets: list[Runs] = []
         self._held = 0
 
-    def add(self, found: Runs, place: int) -> None:
+    def add(self, found: Runs, place: str) -> None:
         """A text's runs, and where it stands."""
         if not len(found) or not self._is_kept(found):
             return
         self.places.append(place)
         self.sets.append(found)
-        self._held += len(found)
+        self._held += len(found) + OF_A_TEXT
         while self._held > self.most and len(self.sets) > 1:
             self.share /= 2
             kept = [number for number, old in enumerate(self.sets) if self._is_kept(old)]
             self.places = [self.places[number] for number in kept]
             self.sets = [self.sets[number] for number in kept]
-            self._held = sum(map(len, self.sets))
+            self._held = sum(len(old) + OF_A_TEXT for old in self.sets)
 
     def _is_kept(self, found: Runs) -> bool:
         return self.share == 1 or int(mixed(found[:1])[0]) < self.share * 2**64

@@ -97,6 +97,11 @@ def _format(path: PurePath) -> str | None:
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
+def is_parquet(path: PurePath) -> bool:
+    """Whether a file is no text but a parquet table, compressed or not."""
+    return _format(path) == ".parquet"
+
+
 def known_suffixes() -> str:
     """The endings of files of text, in words."""
     return f"{' '.join(FORMATS)}, each also with {' '.join(COMPRESSIONS)}"

@@ -254,7 +254,7 @@ def build_store(
     """
     total = sum(file.stat().st_size for file in files)
     skipped = Skipped()
-    groups = _groups(read_pieces(files, encoding=encoding, text_field=text_field, skipped=skipped))
+    groups = chunks(read_pieces(files, encoding=encoding, text_field=text_field, skipped=skipped))
     alone = total < ALONE_BELOW_BYTES // (4 if words else 1)
     parts = _tokenised(groups, tokenizer, language=language, words=words, workers=1 if alone else workers)
 
@@ -283,7 +283,7 @@ def worker_count(workers: int) -> int:
 Group = tuple[list[list[str]], bool]  # documents, and whether the last of them goes on in the next group
 
 
-def _groups(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[Group]:
+def chunks(pieces: Iterator[tuple[list[str], bool]]) -> Iterator[Group]:
     """Documents in groups of about CHUNK_CHARACTERS; one that is longer goes over several groups."""
     documents: list[list[str]] = []
     size = 0

@@ -21,14 +21,7 @@ def describe(
 ) -> dict[str, Any]:
     """Counts of the corpus, shares measured on the first batches, three examples in words, and what is doubtful."""
     facts = store.facts
-    batches = [rows for rows, _ in islice(stream.batches(Cursor()), max(1, LOOKED_AT // stream.batch_size))]
-    rows = np.concatenate(batches)
-    lengths = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + (rows[:, B_LENGTH] > 0)
-    computed = sum(
-        len(batch) * collator.batch_length(int((batch[:, A_LENGTH] + batch[:, B_LENGTH]).max()) + 2 + stream.nsp)
-        for batch in batches
-    )
-    paired = rows[rows[:, IS_RANDOM] >= 0]
+    rows, shares = measure(stream, collator)
     found: dict[str, Any] = {
         "documents": facts["documents"],
         "held_out_documents": len(held_out),
@@ -37,10 +30,10 @@ def describe(
         "characters": facts["characters"],
         "vocabulary": len(tokenizer),
         "unknown_rate": facts["unknown_tokens"] / facts["tokens"],
-        "is_next_share": float((paired[:, IS_RANDOM] == 0).mean()) if len(paired) else None,
+        "is_next_share": shares["is_next_share"],
         "one_sentence_documents": facts["one_sentence_documents"],
-        "mean_example_length": float(lengths.mean()),
-        "padding_share": max(0.0, 1 - float(lengths.sum()) / computed),
+        "mean_example_length": shares["mean_example_length"],
+        "padding_share": shares["padding_share"],
         "skipped": {
             "records without text": facts.get("records_without_text", 0),
             "documents without a token": facts["empty_documents"],
@@ -51,6 +44,23 @@ def describe(
     }
     found["warnings"] = warnings(found)
     return found
+
+
+def measure(stream: ExampleStream, collator: Collator) -> tuple[np.ndarray, dict[str, Any]]:
+    """The rows of the first batches, and is_next_share (None without pairs), mean_example_length and padding_share."""
+    batches = [rows for rows, _ in islice(stream.batches(Cursor()), max(1, LOOKED_AT // stream.batch_size))]
+    rows = np.concatenate(batches)
+    computed = sum(
+        len(batch) * collator.batch_length(int((batch[:, A_LENGTH] + batch[:, B_LENGTH]).max()) + 2 + stream.nsp)
+        for batch in batches
+    )
+    lengths = rows[:, A_LENGTH] + rows[:, B_LENGTH] + 2 + (rows[:, B_LENGTH] > 0)
+    paired = rows[rows[:, IS_RANDOM] >= 0]
+    return rows, {
+        "is_next_share": float((paired[:, IS_RANDOM] == 0).mean()) if len(paired) else None,
+        "mean_example_length": float(lengths.mean()),
+        "padding_share": max(0.0, 1 - float(lengths.sum()) / computed),
+    }
 
 
 def warnings(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,267 @@
+"""What a text is written in, character by character: scripts, and what is no text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from minibert.check.findings import Finding, Section
+from minibert.view.page import Both, percent
+
+PLACES = 3  # shown of each kind
+LEAST = 3  # fewer odd characters than this are a note
+ODD_SHARE = 1e-5  # of a text's characters: lost, wrongly decoded, control, private-use and mixed-script ones
+INVISIBLE_SHARE = 1e-3
+MARKUP_SHARE = 5e-3  # of a text's characters that stand in tags and entities
+UNBROKEN_SHARE = 5e-3
+WIDTH_SHARE = 0.1  # of letters and digits, in the width that is the rarer
+LEAST_WIDE = 100
+LONGEST_RUN = 60  # letters and digits of base64; no word is so long
+
+_AS_1252 = bytes(range(0x80, 0xC0)).decode("cp1252", "ignore") + "\x81\x8d\x8f\x90\x9d"
+_TRAIL = "[" + re.escape("".join({*map(chr, range(0x80, 0xC0)), *_AS_1252})) + "]"
+_MOJIBAKE = re.compile(f"[\u00c2-\u00df]{_TRAIL}|[\u00e0-\u00ef]{_TRAIL}{{2}}|\u00f0{_TRAIL}{{3}}")
+_TAGS = (
+    "a|b|i|u|p|em|br|hr|h[1-6]|li|ol|ul|dl|dt|dd|td|tr|th|div|img|nav|pre|sub|sup|svg|body|code|font|form|head|html|"
+    "link|meta|path|span|input|label|style|table|tbody|thead|title|button|center|iframe|option|script|select|strong|"
+    "article|section|blockquote|footer|header|main|ref"
+)
+_MARKUP = re.compile(
+    rf"</?(?:{_TAGS})(?:\s[^<>\n]{{0,500}})?/?>|<!--|&(?:amp|lt|gt|nbsp|quot|apos|[lr][sd]quo|#\d{{1,7}}|#x[\da-f]{{1,6}});",
+    re.IGNORECASE,
+)
+_UNBROKEN = re.compile(f"[A-Za-z0-9+/]{{{LONGEST_RUN},}}={{0,2}}|[!-~]{{300,}}")
+_TWO_SCRIPTS = re.compile("[A-Za-z][\u0400-\u04ff]|[\u0400-\u04ff][A-Za-z]")  # Greek beside Latin is a formula
+_WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
+_INVISIBLE = frozenset(map(chr, (0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x206A))))
+
+_SCRIPTS = {
+    "CJK": Both("Han (Chinese)", "汉字"), "LATIN": Both("Latin", "拉丁字母"), "HIRAGANA": Both("kana", "假名"),
+    "KATAKANA": Both("kana", "假名"), "HANGUL": Both("Hangul", "谚文"), "CYRILLIC": Both("Cyrillic", "西里尔字母"),
+    "GREEK": Both("Greek", "希腊字母"), "ARABIC": Both("Arabic", "阿拉伯字母"), "HEBREW": Both("Hebrew", "希伯来字母"),
+    "THAI": Both("Thai", "泰文"), "DEVANAGARI": Both("Devanagari", "天城文"),
+    "FULLWIDTH": Both("full-width Latin", "全角拉丁字母"), "HALFWIDTH": Both("half-width kana", "半角假名"),
+}  # fmt: skip
+
+
+@dataclass
+class Oddity:
+    """One kind of thing that is no text: how often, how many characters, and where first."""
+
+    count: int = 0
+    characters: int = 0
+    where: list[str] = field(default_factory=list)
+
+
+class Characters:
+    """Counts the characters of a text that is handed over part by part."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.odd: dict[str, Oddity] = {}
+
+    def add(self, documents: Sequence[Sequence[str]], name_of: Callable[[int], str]) -> None:
+        """Documents as lists of lines. name_of: where the n-th of them stands, in words."""
+        texts = ["\n".join(lines) for lines in documents]
+        text = "\n".join(texts)
+        met = Counter(text)
+        new = [character for character in met if character not in self.counts or self.counts[character] < 2 * PLACES]
+        self.counts.update(met)
+        ends = list(accumulate(len(one) + 1 for one in texts))
+
+        def note(kind: str, at: int, end: int) -> None:
+            found = self.odd.setdefault(kind, Oddity())
+            found.count += 1
+            found.characters += end - at
+            if len(found.where) < PLACES:
+                shown = text[max(0, at - 12) : min(end, at + 40) + 12].replace("\n", " ")
+                found.where.append(f"{name_of(bisect_right(ends, at))}: {shown}")
+
+        for character in new:
+            kind = kind_of(character)
+            if kind:
+                at = text.find(character)
+                while at >= 0 and len(self.odd.setdefault(kind, Oddity()).where) < PLACES:
+                    note(kind, at, at + 1)
+                    at = text.find(character, at + 1)
+        if not text.isascii():
+            for match in _MOJIBAKE.finditer(text):
+                if is_mojibake(match[0]):
+                    note("wrong encoding", *match.span())
+            for match in _TWO_SCRIPTS.finditer(text):
+                note("mixed scripts", *match.span())
+        if "<" in text or "&" in text:
+            for match in _MARKUP.finditer(text):
+                note("markup", *match.span())
+        for match in _UNBROKEN.finditer(text):
+            note("unbroken text", *match.span())
+
+    @property
+    def total(self) -> int:
+        """Characters, line ends left out."""
+        return self.counts.total() - self.counts["\n"]
+
+    def of_kind(self, kind: str) -> int:
+        """How many characters are of one of the kinds that kind_of names."""
+        return sum(count for character, count in self.counts.items() if kind_of(character) == kind)
+
+    def scripts(self) -> list[tuple[Both | str, int]]:
+        """Letters by script, the commonest first."""
+        found: Counter[Both | str] = Counter()
+        for character, count in self.counts.items():
+            if character.isalpha():
+                name = unicodedata.name(character, "?").split()[0].split("-")[0]
+                found[_SCRIPTS.get(name, name.capitalize())] += count
+        return found.most_common()
+
+    def wide(self) -> tuple[int, int]:
+        """Letters and digits of ASCII, and those of the same kind in full width."""
+        narrow = sum(count for character, count in self.counts.items() if character.isascii() and character.isalnum())
+        return narrow, sum(count for character, count in self.counts.items() if _WIDE.match(character))
+
+    def section(self) -> Section:
+        """Scripts, and the commonest characters that are neither letters, digits nor blanks."""
+        scripts = self.scripts()
+        letters = sum(count for _, count in scripts) or 1
+        return Section(
+            Both("Scripts", "文字"),
+            lead=Both("Shares of the letters.", "各种文字在所有字母（汉字）中的占比。"),
+            bars=[(name, count / letters, percent(count / letters)) for name, count in scripts[:8]],
+        )
+
+    def findings(self) -> list[Finding]:
+        """What is no text, kind by kind."""
+        total = self.total or 1
+        found = []
+        for kind, (share, message, fix) in _WORDS.items():
+            odd = self.odd.get(kind, Oddity())
+            count = self.of_kind(kind) if kind in _OF_CHARACTERS else odd.count
+            size = odd.characters if kind in ("markup", "unbroken text") else count
+            if count:
+                doubtful = count >= LEAST and size >= share * total
+                numbers = (f"{count:,}", percent(size / total))
+                found.append(
+                    Finding(
+                        kind, "doubtful" if doubtful else "note",
+                        Both(message.en.format(*numbers), message.zh.format(*numbers)), fix, odd.where,
+                    )
+                )  # fmt: skip
+        narrow, wide = self.wide()
+        if min(narrow, wide) >= LEAST_WIDE and min(narrow, wide) >= WIDTH_SHARE * (narrow + wide):
+            found.append(
+                Finding(
+                    "full width", "doubtful",
+                    Both(
+                        f"{wide:,} letters and digits are full-width (Ａ１), {narrow:,} are not: to a model A and Ａ "
+                        "are different characters",
+                        f"有 {wide:,} 个全角字母和数字（Ａ１），{narrow:,} 个半角：对模型来说 A 与 Ａ 是不同的字符",
+                    ),
+                    Both(
+                        "normalise the text: unicodedata.normalize('NFKC', text)",
+                        "先做规范化：unicodedata.normalize('NFKC', text)",
+                    ),
+                )
+            )  # fmt: skip
+        return found
+
+
+def kind_of(character: str) -> str | None:
+    """What is wrong with a character by itself; None for nearly all."""
+    if character == "\ufffd":
+        return "lost characters"
+    if character == "\ufeff":
+        return "byte order marks"
+    if character in _INVISIBLE:
+        return "invisible characters"
+    if character < " " or "\x7f" <= character <= "\x9f":
+        return None if character in "\n\t\r" else "control characters"
+    if character >= "\ud800" and unicodedata.category(character) in ("Co", "Cn", "Cs"):
+        return "private use"
+    return None
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether characters are the bytes of one UTF-8 character, read as cp1252 or latin-1."""
+    data = b"".join(bytes((ord(one),)) if one <= "\xff" else one.encode("cp1252") for one in text)
+    try:
+        return data.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+_OF_CHARACTERS = ("lost characters", "byte order marks", "invisible characters", "control characters", "private use")
+_WORDS = {  # kind: share from which it is doubtful, what it is ({0} how many, {1} share of the characters), the fix
+    "lost characters": (
+        ODD_SHARE,
+        Both("{0} characters are U+FFFD (�): text was lost when somebody decoded it", "有 {0} 个 U+FFFD（�）：之前解码时丢失了文字"),
+        Both("go back to the source and decode it in its own encoding", "回到原始数据，用正确的编码重新解码"),
+    ),
+    "wrong encoding": (
+        ODD_SHARE,
+        Both(
+            "{0} places are UTF-8 that was read as cp1252 or latin-1 and written again (Ã© for é)",
+            "有 {0} 处是被当作 cp1252 或 latin-1 读入又写出的 UTF-8（例如 é 变成 Ã©）",
+        ),
+        Both(
+            "decode the source as UTF-8, or mend the text with the Python package ftfy",
+            "按 UTF-8 重新解码原始数据，或用 Python 包 ftfy 修复",
+        ),
+    ),
+    "control characters": (
+        ODD_SHARE,
+        Both("{0} control characters, NUL among them if any; minibert drops them", "有 {0} 个控制字符（包括 NUL）；minibert 会丢弃它们"),
+        Both("look at the places: the text may be damaged there", "查看这些位置：那里的文本可能已损坏"),
+    ),
+    "private use": (
+        ODD_SHARE,
+        Both(
+            "{0} private-use or unassigned characters, which mean nothing outside of one font or program",
+            "有 {0} 个私用区或未定义的字符，离开特定字体或程序就没有意义",
+        ),
+        Both("replace them by what they stand for, or remove them", "换成它们所代表的字符，或删去"),
+    ),
+    "mixed scripts": (
+        ODD_SHARE,
+        Both(
+            "{0} words mix Latin and Cyrillic letters that look alike (а and a): each is unknown to a model",
+            "有 {0} 处单词混用了形似的拉丁字母和西里尔字母（а 与 a）：模型不认识这样的词",
+        ),
+        Both("replace the look-alikes: they are traces of OCR or of spam", "换回同一种字母：这通常来自 OCR 或垃圾信息"),
+    ),
+    "byte order marks": (
+        1.0,
+        Both(
+            "{0} byte order marks (U+FEFF) inside the text, from files that were joined; minibert drops them",
+            "正文中有 {0} 个字节顺序标记（U+FEFF），多半来自文件拼接；minibert 会丢弃它们",
+        ),
+        None,
+    ),
+    "invisible characters": (
+        INVISIBLE_SHARE,
+        Both(
+            "{0} invisible characters (soft hyphens, zero-width blanks, marks of direction), {1} of the text; minibert "
+            "drops them",
+            "有 {0} 个不可见字符（软连字符、零宽空格、方向标记），占 {1}；minibert 会丢弃它们",
+        ),
+        Both("remove them, if other programs read the text too", "如果其他程序也要读这份文本，请删去"),
+    ),
+    "markup": (
+        MARKUP_SHARE,
+        Both("{0} HTML tags and entities, {1} of the text: they are read as words", "有 {0} 个 HTML 标签和实体，占 {1}：它们会被当作词来读"),
+        Both("extract the text first, for instance with trafilatura", "先抽取正文，例如用 trafilatura"),
+    ),
+    "unbroken text": (
+        UNBROKEN_SHARE,
+        Both(
+            f"{{0}} runs of {LONGEST_RUN} and more characters without a blank (base64, keys, data), {{1}} of the text: "
+            "each is [UNK] or a long row of pieces",
+            f"有 {{0}} 段长度在 {LONGEST_RUN} 以上、没有空格的字符（base64、密钥、数据），占 {{1}}：会变成 [UNK] 或一长串碎片",
+        ),
+        Both("remove them", "删去它们"),
+    ),
+}  # fmt: skip
