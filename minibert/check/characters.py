@@ -32,7 +32,8 @@ _TAGS = (
     "article|section|blockquote|footer|header|main|ref"
 )
 _MARKUP = re.compile(
-    rf"</?(?:{_TAGS})(?:\s[^<>\n]{{0,500}})?/?>|<!--|&(?:amp|lt|gt|nbsp|quot|apos|[lr][sd]quo|#\d{{1,7}}|#x[\da-f]{{1,6}});",
+    rf"</?(?:{_TAGS})(?:\s[^<>\n]{{0,500}})?/?>|<!--"
+    r"|&(?:amp|lt|gt|nbsp|quot|apos|[lr][sd]quo|#\d{1,7}|#x[\da-f]{1,6});",
     re.IGNORECASE,
 )
 _UNBROKEN = re.compile(f"[A-Za-z0-9+/]{{{LONGEST_RUN},}}={{0,2}}|[!-~]{{300,}}")
@@ -79,7 +80,7 @@ class Characters:
             found.count += 1
             found.characters += end - at
             if len(found.where) < PLACES:
-                shown = text[max(0, at - 12) : min(end, at + 40) + 12].replace("\n", " ")
+                shown = text[max(0, at - 20) : min(end, at + 40) + 20].replace("\n", " ")
                 found.where.append(f"{name_of(bisect_right(ends, at))}: {shown}")
 
         for character in new:
@@ -144,7 +145,7 @@ class Characters:
             size = odd.characters if kind in ("markup", "unbroken text") else count
             if count:
                 doubtful = count >= LEAST and size >= share * total
-                numbers = (f"{count:,}", percent(size / total))
+                numbers = (f"{count:,}", share_in_words(size / total))
                 found.append(
                     Finding(
                         kind, "doubtful" if doubtful else "note",
@@ -168,6 +169,11 @@ class Characters:
                 )
             )  # fmt: skip
         return found
+
+
+def share_in_words(share: float) -> str:
+    """A share that is more than nothing."""
+    return "< 0.01 %" if share < 1e-4 else percent(share)
 
 
 def kind_of(character: str) -> str | None:
@@ -198,14 +204,17 @@ _OF_CHARACTERS = ("lost characters", "byte order marks", "invisible characters",
 _WORDS = {  # kind: share from which it is doubtful, what it is ({0} how many, {1} share of the characters), the fix
     "lost characters": (
         ODD_SHARE,
-        Both("{0} characters are U+FFFD (�): text was lost when somebody decoded it", "有 {0} 个 U+FFFD（�）：之前解码时丢失了文字"),
+        Both(
+            "U+FFFD (�) characters: {0}. Text was lost when somebody decoded it",
+            "U+FFFD（�）字符：{0} 个。之前解码时丢失了文字",
+        ),
         Both("go back to the source and decode it in its own encoding", "回到原始数据，用正确的编码重新解码"),
     ),
     "wrong encoding": (
         ODD_SHARE,
         Both(
-            "{0} places are UTF-8 that was read as cp1252 or latin-1 and written again (Ã© for é)",
-            "有 {0} 处是被当作 cp1252 或 latin-1 读入又写出的 UTF-8（例如 é 变成 Ã©）",
+            "UTF-8 that was read as cp1252 or latin-1 and written again (Ã© for é): {0} times",
+            "UTF-8 被当作 cp1252 或 latin-1 读入又写出（例如 é 变成 Ã©）：{0} 处",
         ),
         Both(
             "decode the source as UTF-8, or mend the text with the Python package ftfy",
@@ -214,53 +223,62 @@ _WORDS = {  # kind: share from which it is doubtful, what it is ({0} how many, {
     ),
     "control characters": (
         ODD_SHARE,
-        Both("{0} control characters, NUL among them if any; minibert drops them", "有 {0} 个控制字符（包括 NUL）；minibert 会丢弃它们"),
+        Both(
+            "control characters (NUL is one): {0}. minibert drops them",
+            "控制字符（包括 NUL）：{0} 个。minibert 会丢弃它们",
+        ),
         Both("look at the places: the text may be damaged there", "查看这些位置：那里的文本可能已损坏"),
     ),
     "private use": (
         ODD_SHARE,
         Both(
-            "{0} private-use or unassigned characters, which mean nothing outside of one font or program",
-            "有 {0} 个私用区或未定义的字符，离开特定字体或程序就没有意义",
+            "private-use or unassigned characters: {0}. They mean nothing outside of one font or program",
+            "私用区或未定义的字符：{0} 个。离开特定字体或程序就没有意义",
         ),
         Both("replace them by what they stand for, or remove them", "换成它们所代表的字符，或删去"),
     ),
     "mixed scripts": (
         ODD_SHARE,
         Both(
-            "{0} words mix Latin and Cyrillic letters that look alike (а and a): each is unknown to a model",
-            "有 {0} 处单词混用了形似的拉丁字母和西里尔字母（а 与 a）：模型不认识这样的词",
+            "words that mix Latin and Cyrillic letters, which look alike (а and a): {0}. No model knows such words",
+            "混用形似的拉丁字母和西里尔字母（а 与 a）的单词：{0} 处。模型不认识这样的词",
         ),
         Both("replace the look-alikes: they are traces of OCR or of spam", "换回同一种字母：这通常来自 OCR 或垃圾信息"),
     ),
     "byte order marks": (
         1.0,
         Both(
-            "{0} byte order marks (U+FEFF) inside the text, from files that were joined; minibert drops them",
-            "正文中有 {0} 个字节顺序标记（U+FEFF），多半来自文件拼接；minibert 会丢弃它们",
+            "byte order marks (U+FEFF) inside the text, from files that were joined: {0}. minibert drops them",
+            "正文中的字节顺序标记（U+FEFF），多半来自文件拼接：{0} 个。minibert 会丢弃它们",
         ),
         None,
     ),
     "invisible characters": (
         INVISIBLE_SHARE,
         Both(
-            "{0} invisible characters (soft hyphens, zero-width blanks, marks of direction), {1} of the text; minibert "
+            "invisible characters (soft hyphens, zero-width blanks, marks of direction): {0}, {1} of the text. "
+            "minibert "
             "drops them",
-            "有 {0} 个不可见字符（软连字符、零宽空格、方向标记），占 {1}；minibert 会丢弃它们",
+            "不可见字符（软连字符、零宽空格、方向标记）：{0} 个，占 {1}。minibert 会丢弃它们",
         ),
         Both("remove them, if other programs read the text too", "如果其他程序也要读这份文本，请删去"),
     ),
     "markup": (
         MARKUP_SHARE,
-        Both("{0} HTML tags and entities, {1} of the text: they are read as words", "有 {0} 个 HTML 标签和实体，占 {1}：它们会被当作词来读"),
+        Both(
+            "HTML tags and entities: {0}, {1} of the text. They are read as words",
+            "HTML 标签和实体：{0} 个，占 {1}。它们会被当作词来读",
+        ),
         Both("extract the text first, for instance with trafilatura", "先抽取正文，例如用 trafilatura"),
     ),
     "unbroken text": (
         UNBROKEN_SHARE,
         Both(
-            f"{{0}} runs of {LONGEST_RUN} and more characters without a blank (base64, keys, data), {{1}} of the text: "
-            "each is [UNK] or a long row of pieces",
-            f"有 {{0}} 段长度在 {LONGEST_RUN} 以上、没有空格的字符（base64、密钥、数据），占 {{1}}：会变成 [UNK] 或一长串碎片",
+            f"runs of {LONGEST_RUN} and more characters without a blank (base64, keys, data): {{0}}, {{1}} of the "
+            "text. "
+            "Each is [UNK] or a long row of pieces",
+            f"长度在 {LONGEST_RUN} 以上、没有空格的字符串（base64、密钥、数据）：{{0}} 段，占 {{1}}。"
+            "会变成 [UNK] 或一长串碎片",
         ),
         Both("remove them", "删去它们"),
     ),

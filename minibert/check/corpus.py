@@ -1,4 +1,4 @@
-"""A corpus of raw text, read once as a stream and looked at from all sides. Memory is flat but for samples and hashes."""
+"""A corpus of raw text, read once as a stream and looked at from all sides. Samples and hashes are all that is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from minibert.check import shape as shapes
 from minibert.check.characters import Characters
@@ -16,14 +15,14 @@ from minibert.check.languages import Languages
 from minibert.check.lines import Lines
 from minibert.check.shape import Shape
 from minibert.console import Console, counting
-from minibert.corpus.decoding import byte_blocks, doubt, line_blocks
+from minibert.corpus.decoding import byte_blocks, check_encoding, doubt, line_blocks
 from minibert.corpus.read import Skipped, is_parquet, read_pieces
 from minibert.corpus.sentences import split_sentences
 from minibert.corpus.store import chunks
 from minibert.corpus.tokenize import tokenise
-from minibert.tokenization.vocabulary import SPECIAL_TOKENS, train_vocabulary
 from minibert.errors import UserError
 from minibert.tokenization.tokenizer import BertTokenizer
+from minibert.tokenization.vocabulary import SPECIAL_TOKENS, train_vocabulary
 from minibert.view.page import Both, percent
 
 SAMPLE = 1_000_000  # characters from the beginnings of the files that a vocabulary is trained on, where none is given
@@ -51,6 +50,7 @@ def check_corpus(
         so that lengths are about those that `pretrain` would find; nothing is said of unknown words then.
     Raises: UserError for an encoding that Python does not know. A file that cannot be read is a finding.
     """
+    check_encoding(encoding)
     names = names or [str(path) for path in files]
     found = Checked(Both("a corpus of text", "文本语料"), {})
     trained = tokenizer is None
@@ -219,16 +219,18 @@ class Look:
         if self.unreadable:
             found.findings += unreadable(self.unreadable)
         if not shape.tokens:
-            found.findings.append(
-                Finding(
-                    "no text", "doubtful", Both("there is no text in it", "没有任何文本"),
-                    Both("look at the files that are named", "检查给出的文件"),
-                )
-            )  # fmt: skip
+            if not self.unreadable:
+                found.findings.append(
+                    Finding(
+                        "no text", "doubtful", Both("there is no text in it", "没有任何文本"),
+                        Both("look at the files that are named", "检查给出的文件"),
+                    )
+                )  # fmt: skip
             found.facts |= {"files": len(self.files), "documents": 0, "sentences": 0, "tokens": 0}
             return
         measured = shapes.examples(shape, max_length)
         copies = Copies(self.exact, self.near)
+        unknown = None if shape.trained else shape.unknown / shape.tokens
         found.findings += [
             *shapes.findings(shape, measured, max_length), *copies.findings(), *self.lines.findings(),
             *languages.findings(), *self.characters.findings(), *self.findings, *self._empty(),
@@ -237,7 +239,7 @@ class Look:
             "files": len(self.files), "documents": shape.documents, "sentences": shape.sentences,
             "characters": shape.characters, "tokens": shape.tokens, "vocabulary": len(self.tokenizer),
             "vocabulary_trained_here": shape.trained,
-            "unknown_rate": None if shape.trained else shape.unknown / shape.tokens,
+            "unknown_rate": unknown,
             "one_sentence_documents": shape.one_sentence, "max_length": max_length, **measured,
             "sentence_tokens_median": shapes.quantile(shape.sentence_sizes, 0.5),
             "sentence_tokens_95": shapes.quantile(shape.sentence_sizes, 0.95),
@@ -251,17 +253,20 @@ class Look:
         is_next = measured["is_next_share"]
         found.sections += [
             Section(
-                Both("How much", "规模"), Both("Good for: ", "适合：")._replace(
-                    en=f"Good for this: {shapes.good_for(shape.tokens).en}.", zh=f"{shapes.good_for(shape.tokens).zh}。"
-                ),
+                Both("How much", "规模"), shapes.good_for(shape.tokens),
                 tiles=[
-                    (Both("documents", "文档"), f"{shape.documents:,}"), (Both("sentences", "句子"), f"{shape.sentences:,}"),
-                    (Both("characters", "字符"), f"{shape.characters:,}"), (Both("tokens", "词元"), f"{shape.tokens:,}"),
-                    (Both("unknown tokens", "未知词元"), "—" if shape.trained else percent(shape.unknown / shape.tokens)),
+                    (Both("documents", "文档"), f"{shape.documents:,}"),
+                    (Both("sentences", "句子"), f"{shape.sentences:,}"),
+                    (Both("characters", "字符"), f"{shape.characters:,}"),
+                    (Both("tokens", "词元"), f"{shape.tokens:,}"),
+                    (Both("unknown tokens", "未知词元"), "—" if unknown is None else percent(unknown)),
                     (Both("copies of documents", "重复文档"), percent(self.exact.extra_share)),
                     (Both("nearly copies", "近似重复"), percent(copies.near_share)),
                     (Both("true sentence pairs", "真实句对"), "—" if is_next is None else percent(is_next)),
-                    (Both(f"padding at {max_length}", f"填充（长度 {max_length}）"), percent(measured["padding_share"])),
+                    (
+                        Both(f"padding at {max_length}", f"填充（长度 {max_length}）"),
+                        percent(measured["padding_share"]),
+                    ),
                     (Both("tokens of an example", "样本平均词元"), f"{measured['mean_example_length']:.0f}"),
                 ],
             ),
@@ -302,13 +307,12 @@ class Copies:
         """The largest groups: where two of each stand."""
         if not self.groups:
             return None
+        largest = sorted(self.groups, key=len, reverse=True)
         return Section(
             Both("Documents that are nearly the same", "近似重复的文档"),
             Both(f"The largest of {len(self.groups):,} groups.", f"共 {len(self.groups):,} 组，以下是最大的几组。"),
             columns=(Both("one", "其一"), Both("another", "其二"), Both("in the group", "组内篇数")),
-            rows=[
-                (group[0], group[1], str(len(group))) for group in sorted(self.groups, key=len, reverse=True)[: 2 * SHOWN]
-            ],
+            rows=[(group[0], group[1], str(len(group))) for group in largest[: 2 * SHOWN]],
         )  # fmt: skip
 
     def findings(self) -> list[Finding]:
@@ -336,9 +340,11 @@ class Copies:
                 Finding(
                     "near duplicates", "doubtful" if near >= NEAR_SHARE else "note",
                     Both(
-                        f"{percent(near)} of the documents are nearly the same as another: four fifths of all runs of three "
+                        f"{percent(near)} of the documents are nearly the same as another: four fifths of all runs "
+                        "of three "
                         f"words are in both (first {MOST_WORDS:,} words compared)",
-                        f"{percent(near)} 的文档与另一篇近乎相同：五分之四的三词片段两篇都有（比较前 {MOST_WORDS:,} 个词）",
+                        f"{percent(near)} 的文档与另一篇近乎相同：五分之四的三词片段两篇都有（比较前 {MOST_WORDS:,} "
+                        "个词）",
                     ),
                     Both("keep one of each group", "每组只留一篇"),
                 )

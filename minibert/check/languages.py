@@ -103,7 +103,8 @@ class Languages:
                     Finding(
                         "another language", "doubtful" if stray else "note",
                         Both(
-                            f"{share} of the text is {label.en}, the rest mostly {NAMES.get(main, Both(main, main)).en}",
+                            f"{share} of the text is {label.en}, the rest mostly "
+                            f"{NAMES.get(main, Both(main, main)).en}",
                             f"有 {share} 的文本是{label.zh}，其余大多是{NAMES.get(main, Both(main, main)).zh}",
                         ),
                         Both(

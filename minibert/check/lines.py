@@ -36,7 +36,7 @@ class Lines:
         self.sample: list[tuple[int, str, str]] = []
         self.counts: dict[str, int] = {}
         self.forgotten = False
-        self._random = Random(0)  # noqa: S311 - the same lines each time
+        self._random = Random(0)
 
     def add(self, documents: Sequence[Sequence[str]], name_of: Callable[[int], str]) -> None:
         """Documents as lists of lines. name_of: where the n-th of them stands, in words."""
@@ -87,7 +87,8 @@ class Lines:
             Both(
                 f"Lines of {LEAST_LINE} characters and more that stand there {OFTEN} times or more"
                 + (", counted at least so often." if self.forgotten else "."),
-                f"长度不少于 {LEAST_LINE} 个字符、出现 {OFTEN} 次以上的行" + ("（次数为下限）。" if self.forgotten else "。"),
+                f"长度不少于 {LEAST_LINE} 个字符、出现 {OFTEN} 次以上的行"
+                + ("（次数为下限）。" if self.forgotten else "。"),
             ),
             columns=(Both("line", "行"), Both("times", "次数")), rows=rows,
         )  # fmt: skip
@@ -102,7 +103,8 @@ class Lines:
                 Finding(
                     "repeated lines", "doubtful" if share >= REPEATED_SHARE else "note",
                     Both(
-                        f"{percent(share)} of the text are copies of {len(repeated):,} lines that come again and again; "
+                        f"{percent(share)} of the text are copies of {len(repeated):,} lines that come again and "
+                        "again; "
                         f"{line[:60]!r} stands there {count:,} times",
                         f"{percent(share)} 的文本是 {len(repeated):,} 行的反复出现；{line[:60]!r} 出现了 {count:,} 次",
                     ),
@@ -118,7 +120,8 @@ class Lines:
                 Finding(
                     "wrapped lines", "doubtful",
                     Both(
-                        f"{percent(share)} of the line ends stand inside a sentence: the text was broken to a width, and "
+                        f"{percent(share)} of the line ends stand inside a sentence: the text was broken to a width, "
+                        "and "
                         "each line is taken for a sentence or more",
                         f"{percent(share)} 的换行在句子中间：文本被按固定宽度折行，而每一行会被当作单独的句子",
                     ),
@@ -132,8 +135,14 @@ class Lines:
         for kind, is_one, limit, message, fix in (
             (
                 "numbers", is_numbers, NUMBERS_SHARE,
-                Both("{} of the text are lines of numbers and signs, as in tables", "{} 的文本是数字和符号组成的行，像是表格"),
-                Both("leave tables out: there is little to learn from a masked number", "去掉表格：被遮住的数字学不到什么"),
+                Both(
+                    "{} of the text are lines of numbers and signs, as in tables",
+                    "{} 的文本是数字和符号组成的行，像是表格",
+                ),
+                Both(
+                    "leave tables out: there is little to learn from a masked number",
+                    "去掉表格：被遮住的数字学不到什么",
+                ),
             ),
             (
                 "code", is_code, CODE_SHARE,

@@ -130,10 +130,12 @@ def lengths_section(shape: Shape) -> list[Section]:
         Both(
             f"{percent(shape.one_sentence / max(1, shape.documents))} have one sentence; to the next-sentence task "
             "documents of two and more are worth most.",
-            f"{percent(shape.one_sentence / max(1, shape.documents))} 的文档只有一句；对下一句预测来说，两句以上的文档才最有用。",
+            f"{percent(shape.one_sentence / max(1, shape.documents))} 的文档只有一句；对下一句预测来说，"
+            "两句以上的文档才最有用。",
         ),
         bars=[
-            (between(1 << (bits - 1), (1 << bits) - 1), count / shape.documents, f"{count:,}") for bits, count in documents
+            (between(1 << (bits - 1), (1 << bits) - 1), count / shape.documents, f"{count:,}")
+            for bits, count in documents
         ],
     )  # fmt: skip
     by_bits: Counter[int] = Counter()
@@ -170,22 +172,26 @@ def between(low: int, high: int) -> str:
 def good_for(tokens: int) -> Both:
     """What a text of this size is good for."""
     if tokens < LITTLE:
-        return Both("for trying commands out, not for training", "只够试一试命令，不够训练")
+        return Both(
+            "A text of this size is for trying commands out, not for training.", "这个规模只够试一试命令，不够训练。"
+        )
     if tokens < SMALL:
         return Both(
-            "enough to see that everything works, or to adapt a checkpoint a little (pretrain --from); a model trained "
-            "from nothing will know the commonest words",
-            "够验证流程，或对已有模型做少量继续训练（pretrain --from）；从零训练的模型只能学会最常见的词",
+            "A text of this size shows that everything works, and adapts a checkpoint a little (pretrain --from); a "
+            "model "
+            "trained from nothing will know the commonest words.",
+            "这个规模够验证流程，或对已有模型做少量继续训练（pretrain --from）；从零训练只能学会最常见的词。",
         )
     if tokens < MIDDLING:
         return Both(
-            "enough for a small model of a few layers (recipe quick), or to adapt a checkpoint to this domain "
-            "(pretrain --from)",
-            "够训练一个几层的小模型（quick 配方），或把已有模型适配到这个领域（pretrain --from）",
+            "A text of this size is enough for a small model of a few layers (recipe quick), or to adapt a "
+            "checkpoint to "
+            "its domain (pretrain --from).",
+            "这个规模够训练一个几层的小模型（quick 配方），或把已有模型适配到这个领域（pretrain --from）。",
         )
     return Both(
-        "enough for a model from nothing; BERT's own text had 3,300 million words",
-        "够从零训练一个模型；BERT 原文用了 33 亿词",
+        "A text of this size is enough for a model from nothing; BERT's own had 3,300 million words.",
+        "这个规模够从零训练一个模型；BERT 原文用了 33 亿词。",
     )
 
 
@@ -200,7 +206,8 @@ def findings(shape: Shape, measured: dict[str, Any], max_length: int) -> list[Fi
                 Both(
                     f"give {LITTLE:,} tokens at the very least, some millions for a model of use; with little text of "
                     "your own, go on with a checkpoint: minibert pretrain --from",
-                    f"至少需要 {LITTLE:,} 个词元，要有用则需几百万；自有文本少时，请在已有模型上继续训练：minibert pretrain --from",
+                    f"至少需要 {LITTLE:,} 个词元，要有用则需几百万；自有文本少时，请在已有模型上继续训练：minibert "
+                    "pretrain --from",
                 ),
             )
         )  # fmt: skip
@@ -211,9 +218,11 @@ def findings(shape: Shape, measured: dict[str, Any], max_length: int) -> list[Fi
             Finding(
                 "padding", "doubtful",
                 Both(
-                    f"{percent(measured['padding_share'])} of what is computed would be padding: an example has {mean:.0f} "
+                    f"{percent(measured['padding_share'])} of what is computed would be padding: an example has "
+                    f"{mean:.0f} "
                     f"tokens on average, of {max_length}",
-                    f"{percent(measured['padding_share'])} 的计算会花在填充上：每个样本平均 {mean:.0f} 个词元，上限 {max_length}",
+                    f"{percent(measured['padding_share'])} 的计算会花在填充上：每个样本平均 {mean:.0f} 个词元，上限 "
+                    f"{max_length}",
                 ),
                 Both("take a smaller --max-length, or join short documents", "减小 --max-length，或合并短文档"),
             )
@@ -224,7 +233,8 @@ def findings(shape: Shape, measured: dict[str, Any], max_length: int) -> list[Fi
             Finding(
                 "long sentences", "doubtful",
                 Both(
-                    f"{percent(share)} of the tokens stand in sentences of more than {max_length - 2} tokens: they are cut",
+                    f"{percent(share)} of the tokens stand in sentences of more than {max_length - 2} tokens: they "
+                    "are cut",
                     f"{percent(share)} 的词元在超过 {max_length - 2} 个词元的句子里：这些句子会被切断",
                 ),
                 Both(
@@ -248,7 +258,8 @@ def _pairs(shape: Shape, is_next: float | None) -> list[Finding]:
             Finding(
                 "sentence pairs", "doubtful",
                 Both(
-                    f"the corpus is one document of {shape.sentences:,} sentences: next-sentence prediction needs two or "
+                    f"the corpus is one document of {shape.sentences:,} sentences: next-sentence prediction needs "
+                    "two or "
                     "more, and nothing can be held out to measure on",
                     f"语料只有一个文档（{shape.sentences:,} 句）：下一句预测至少需要两个文档，也无法留出评估文本",
                 ),
@@ -266,7 +277,8 @@ def _pairs(shape: Shape, is_next: float | None) -> list[Finding]:
                 Both(
                     f"{percent(is_next)} of the sentence pairs would be true ones, far from half: {alone:,} of "
                     f"{documents:,} documents have one sentence, and only a random one can follow it",
-                    f"只有 {percent(is_next)} 的句对是真实相邻的，远离一半：{documents:,} 个文档中有 {alone:,} 个只有一句，"
+                    f"只有 {percent(is_next)} 的句对是真实相邻的，远离一半：{documents:,} 个文档中有 {alone:,} "
+                    "个只有一句，"
                     "只能配随机句子",
                 ),
                 Both(
@@ -280,7 +292,8 @@ def _pairs(shape: Shape, is_next: float | None) -> list[Finding]:
             Finding(
                 "few documents", "note",
                 Both(
-                    f"{documents} documents: nothing is held out of fewer than {SMALLEST_SPLIT}, so nothing is measured on "
+                    f"{documents} documents: nothing is held out of fewer than {SMALLEST_SPLIT}, so nothing is "
+                    "measured on "
                     "unseen text",
                     f"只有 {documents} 个文档：少于 {SMALLEST_SPLIT} 个时不留出评估文本，无法衡量模型在新文本上的表现",
                 ),
@@ -304,7 +317,8 @@ def _unknown(shape: Shape) -> list[Finding]:
                     f"{percent(share)} 的词元是 [UNK]，不在词表里；最常见的：" + " ".join(words),
                 ),
                 Both(
-                    "take another --tokenizer, train one (minibert vocab), or let a checkpoint learn them: minibert vocab "
+                    "take another --tokenizer, train one (minibert vocab), or let a checkpoint learn them: minibert "
+                    "vocab "
                     "--extend",
                     "换一个 --tokenizer，或训练一个（minibert vocab），或给已有模型扩充词表：minibert vocab --extend",
                 ) if share > UNKNOWN_SHARE else None,

@@ -14,6 +14,7 @@ import click
 
 from minibert import __version__
 from minibert.cli.attention import attention
+from minibert.cli.check import check
 from minibert.cli.convert import convert
 from minibert.cli.embed import embed
 from minibert.cli.export import export
@@ -127,7 +128,7 @@ def commands() -> None:
 
 
 for command in (
-    pretrain, prepare, finetune, predict, evaluate, vocab, fill_mask, report, attention, trace, embed, convert, export,
-    tasks, recipes,
+    pretrain, prepare, finetune, predict, evaluate, vocab, check, fill_mask, report, attention, trace, embed, convert,
+    export, tasks, recipes,
 ):  # fmt: skip
     commands.add_command(command)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from minibert.corpus.sources import RemoteStore, Source
 
 
+NOT_PLAIN = (".csv", ".tsv", ".json", ".html", ".xml")  # text, but not for people as it stands
+
+
 def full_name(name: str) -> str:
     """A place as it may be kept and used from anywhere: a path made absolute; standard input and URLs as they are."""
     if name == "-" or is_elsewhere(name):
@@ -46,8 +49,11 @@ def on_disk(name: str, cache: Path | None, console: Console) -> Path:
     return fetched_top(name, cache_folder(cache), console)
 
 
-def corpus_sources(corpus: tuple[str, ...], spool: Path) -> list[Source] | RemoteStore | Path:
-    """What the names of a corpus stand for; standard input becomes a file, for it is read more than once."""
+def corpus_sources(corpus: tuple[str, ...], spool: Path, *, warn: bool = True) -> list[Source] | RemoteStore | Path:
+    """What the names of a corpus stand for; standard input becomes a file, for it is read more than once.
+
+    warn: say of tables and pages that they are read as plain text.
+    """
     from minibert.corpus.read import STDIN, spool_stdin
     from minibert.corpus.sources import find_sources
 
@@ -57,10 +63,10 @@ def corpus_sources(corpus: tuple[str, ...], spool: Path) -> list[Source] | Remot
             raise UserError("standard input (-) and files together", where="CORPUS", fix="name one or the other")
         return [spool_stdin(stdin(), spool)]
     sources = find_sources(corpus)
-    for file in sources if isinstance(sources, list) else []:
+    for file in sources if warn and isinstance(sources, list) else []:
         name = file if isinstance(file, Path) else file.url
         suffix = Path(file.name).suffix.lower()
-        if suffix in (".csv", ".tsv", ".json", ".html", ".xml"):
+        if suffix in NOT_PLAIN:
             click.echo(f"warning: {printable(str(name))}: read as plain text, line by line, {suffix} or not", err=True)
     return sources
 
