@@ -113,20 +113,19 @@ class Look:
         """Read one file to its end, or as far as it can be read."""
         self.files.append((name, self.number))
         skipped = Skipped()
-        try:
-            if not is_parquet(path):
-                self._look_at_beginning(path, name, encoding)
-            for documents, goes_on in chunks(
-                read_pieces([path], encoding=encoding, text_field=text_field, skipped=skipped)
-            ):
-                self._add(documents, goes_on)
-                told(sum(len(line) for lines in documents for line in lines))
-        except UserError as error:
-            where = error.where.replace(str(path), name) if error.where else name
-            self.unreadable.append(UserError(error.problem, where, error.fix))
-            self.shape.end_of_file()
-            if self._begun:
-                self._end_document()
+
+        def readable() -> Iterator[tuple[list[str], bool]]:
+            try:
+                if not is_parquet(path):
+                    self._look_at_beginning(path, name, encoding)
+                yield from read_pieces([path], encoding=encoding, text_field=text_field, skipped=skipped)
+            except UserError as error:
+                where = error.where.replace(str(path), name) if error.where else name
+                self.unreadable.append(UserError(error.problem, where, error.fix))
+
+        for documents, goes_on in chunks(readable()):
+            self._add(documents, goes_on)
+            told(sum(len(line) for lines in documents for line in lines))
         self.skipped.count += skipped.count
         self.skipped.first += [where.replace(str(path), name) for where in skipped.first]
 
@@ -231,9 +230,12 @@ class Look:
         measured = shapes.examples(shape, max_length)
         copies = Copies(self.exact, self.near)
         unknown = None if shape.trained else shape.unknown / shape.tokens
+        odd = self.characters.findings()
+        if any(finding.kind == "wrong encoding" for finding in odd):  # said of all files together
+            self.findings = [finding for finding in self.findings if finding.kind != "wrong encoding"]
         found.findings += [
             *shapes.findings(shape, measured, max_length), *copies.findings(), *self.lines.findings(),
-            *languages.findings(), *self.characters.findings(), *self.findings, *self._empty(),
+            *languages.findings(), *odd, *self.findings, *self._empty(),
         ]  # fmt: skip
         found.facts |= {
             "files": len(self.files), "documents": shape.documents, "sentences": shape.sentences,

@@ -48,10 +48,15 @@ def identifier() -> Any:
 def language_of(line: str) -> str | None:
     """The language of a line; None if it is too short to say, or py3langid is not there."""
     line = line[:ASKED]
-    letters = sum(map(str.isalpha, line)) + 3 * len(_WIDE.findall(line))
+    letters = letters_of(line)
     if letters < LEAST_LETTERS or letters < len(line) / 2 or identifier() is None:
         return None
     return str(identifier().classify(line)[0])
+
+
+def letters_of(line: str) -> int:
+    """How much text a line holds: letters, a Han character or kana counted as four."""
+    return sum(map(str.isalpha, line)) + 3 * len(_WIDE.findall(line))
 
 
 class Languages:
@@ -62,7 +67,7 @@ class Languages:
         self.known = [item for item in self.asked if item[3] is not None]
         sizes: Counter[str] = Counter()
         for *_, line, language in self.known:
-            sizes[str(language)] += min(len(line), ASKED)
+            sizes[str(language)] += letters_of(line[:ASKED])
         total = sizes.total() or 1
         self.shares = {language: size / total for language, size in sizes.most_common()}
 

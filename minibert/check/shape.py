@@ -70,11 +70,6 @@ class Shape:
             self.empty_documents += 1
         self._open = 0
 
-    def end_of_file(self) -> None:
-        """A file that ends where it cannot be read further ends its document."""
-        if self._open:
-            self._end(len(self._lengths) < PLANNED)
-
     def ask(self, sentences: list[str]) -> None:
         """Which words of some sentences are unknown to the tokenizer."""
         if self.trained or self.asked >= UNKNOWN_ASKED:
