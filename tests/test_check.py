@@ -174,12 +174,12 @@ def page(tmp_path):
 def test_page_in_two_languages_and_on_a_telephone(page, browser_page):
     shown = browser_page(page)
     assert shown.title() == "a corpus of text · minibert check"
-    assert shown.locator("h1").inner_text() == "Doubtful: look at this before training"
+    assert shown.locator("h1").inner_text() == "▲ Doubtful: look at this before training"
     assert HOSTILE in shown.locator(".findings li").first.inner_text()
     assert shown.locator("img").count() == 0
     assert shown.locator("table.numbers").count() == 1
     shown.get_by_role("button", name="中文").click()
-    assert shown.locator("h1").inner_text() == "存疑：训练前请先处理"
+    assert shown.locator("h1").inner_text() == "▲ 存疑：训练前请先处理"
     narrow = browser_page(page, viewport={"width": 390, "height": 800}, locale="zh-CN", color_scheme="dark")
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
 
@@ -187,6 +187,6 @@ def test_page_in_two_languages_and_on_a_telephone(page, browser_page):
 def test_page_of_good_data(place, tmp_path, browser_page):
     assert run(place / "good.txt", "--out", tmp_path / "page.html", "--quiet") == 0
     shown = browser_page(tmp_path / "page.html")
-    assert shown.locator("h1").inner_text() == "Good: nothing here would harm training"
+    assert shown.locator("h1").inner_text() == "✓ Good: nothing here would harm training"
     assert shown.locator(".verdict.doubtful").count() == 0
     assert "170" in shown.locator(".tiles").first.inner_text()

@@ -32,7 +32,7 @@ def refused(done, *said):
 
 def test_version_and_help():
     assert run("--version").stdout.startswith("minibert")
-    for command in ("pretrain", "finetune", "predict", "evaluate", "vocab", "fill-mask", "tasks", "recipes"):
+    for command in ("pretrain", "finetune", "predict", "evaluate", "vocab", "check", "fill-mask", "tasks", "recipes"):
         assert "Usage" in run(command, "--help").stdout
 
 

@@ -29,6 +29,7 @@ PAGES = [
         "README.md",
         "README.zh.md",
         "docs/python.md",
+        "docs/check.md",
         "docs/checkpoints.md",
         "docs/export.md",
         "docs/results.md",
@@ -77,6 +78,7 @@ PYTHON = {
     "README.md": 4,
     "README.zh.md": 5,
     "docs/python.md": 38,
+    "docs/check.md": 1,
     "docs/checkpoints.md": 0,
 }  # page -> values that are checked, at least
 ENGLISH = (
