@@ -85,6 +85,15 @@ def test_folders_compressed_files_and_standard_input(place, tmp_path, monkeypatc
     assert "stdin.txt" not in json.dumps(finding)
 
 
+def test_text_at_another_place_is_called_by_its_url(capsys):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/check/a.txt", text().encode() + b"\n\xff")
+    assert run("memory://check/*.txt", "--json") == 3
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["message"].startswith("memory:///check/a.txt:1531:")
+
+
 def test_a_tokenizer_and_a_checkpoint_bring_the_vocabulary(place, tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] the old .".split()), "utf-8")
     assert run(place / "good.txt", "--tokenizer", tmp_path / "vocab.txt", "--json") == 3

@@ -186,9 +186,14 @@ def kind_of(character: str) -> str | None:
         return "invisible characters"
     if character < " " or "\x7f" <= character <= "\x9f":
         return None if character in "\n\t\r" else "control characters"
-    if character >= "\ud800" and unicodedata.category(character) in ("Co", "Cn", "Cs"):
-        return "private use"
+    if character >= "\ud800" and (unicodedata.category(character) in ("Co", "Cs") or is_noncharacter(character)):
+        return "private use"  # what is unassigned to this Python is none: newer emoji are
     return None
+
+
+def is_noncharacter(character: str) -> bool:
+    """Whether Unicode has promised that this will never be a character."""
+    return "\ufdd0" <= character <= "\ufdef" or ord(character) & 0xFFFE == 0xFFFE
 
 
 def is_mojibake(text: str) -> bool:
@@ -232,8 +237,8 @@ _WORDS = {  # kind: share from which it is doubtful, what it is ({0} how many, {
     "private use": (
         ODD_SHARE,
         Both(
-            "private-use or unassigned characters: {0}. They mean nothing outside of one font or program",
-            "私用区或未定义的字符：{0} 个。离开特定字体或程序就没有意义",
+            "private-use characters: {0}. They mean nothing outside of one font or program",
+            "私用区字符：{0} 个。离开特定字体或程序就没有意义",
         ),
         Both("replace them by what they stand for, or remove them", "换成它们所代表的字符，或删去"),
     ),

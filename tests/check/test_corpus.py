@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from minibert.check.characters import is_mojibake, kind_of
 from minibert.check.corpus import check_corpus
 from minibert.console import Console
 from minibert.errors import UserError
@@ -284,6 +285,26 @@ def test_what_does_no_harm_is_a_note(kind, plant, text_file):
     checked = look(text_file(plant(as_text(english()))))
     assert kinds(checked) == set()
     assert kinds(checked, "note") == {kind}
+
+
+@pytest.mark.parametrize(
+    ("character", "kind"),
+    [("\ue000", "private use"), ("\U000f0000", "private use"), ("\ufffe", "private use"), ("\U0001faea", None),
+     ("\u200d", None), ("\t", None), ("\x00", "control characters"), ("\x85", "control characters"), ("é", None),
+     ("\u2066", "invisible characters"), ("\u3000", None)],
+    ids=ascii,
+)  # fmt: skip
+def test_kinds_of_characters(character, kind):
+    assert kind_of(character) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("Ã©", True), ("â€™", True), ("ä¸\xad", True), ("à\xa0", False), ("É”", True), ("Â\x81", False)],
+    ids=ascii,
+)
+def test_mojibake(text, wrong):
+    assert is_mojibake(text) is wrong
 
 
 def test_few_documents_and_a_sorted_corpus_are_notes(text_file):
