@@ -66,7 +66,9 @@ def test_quiet_says_what_is_doubtful_alone(place, capsys):
 
 def test_json_is_all_that_is_on_standard_output(place, capsys):
     assert run(place / "twice.txt", "--json") == 3
-    found = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert said.err == ""
+    found = json.loads(said.out)
     assert found["verdict"] == "doubtful"
     assert found["facts"]["documents"] == 340
     (finding,) = found["findings"]

@@ -338,6 +338,12 @@ def test_what_cannot_be_read_is_a_finding_and_the_rest_is_read(tmp_path, text_fi
     assert checked.facts["documents"] >= len(english()) + 3
 
 
+def test_of_a_file_that_cannot_be_read_at_all_nothing_more_is_said(text_file):
+    checked = look(text_file(b"\xff\xff"))
+    assert [finding.kind for finding in checked.findings] == ["unreadable"]
+    assert checked.facts["tokens"] == 0
+
+
 def test_more_broken_files_than_are_shown(text_file):
     files = [text_file(b"\xff\xff", f"{n}.txt") for n in range(9)]
     checked = check_corpus([*files, text_file(as_text(english()))], tokenizer=TOKENIZER, console=Console(quiet=True))
