@@ -61,7 +61,7 @@ def test_quiet_says_what_is_doubtful_alone(place, capsys):
     assert run(place / "twice.txt", "--quiet") == 3
     said = capsys.readouterr()
     assert said.err == ""
-    assert said.out.count("\n") == 4  # verdict, nothing, finding, fix
+    assert said.out.count("\n") == 7  # verdict, nothing, finding, fix, three places
 
 
 def test_json_is_all_that_is_on_standard_output(place, capsys):

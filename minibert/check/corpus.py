@@ -300,27 +300,34 @@ class Copies:
     """Documents that stand there twice, or nearly."""
 
     def __init__(self, exact: Repeats, near: NearSample) -> None:
-        self.exact, self.near = exact, near
-        self.groups = [[near.places[index] for index in group] for group in alike(near.sets)]
-        extra = sum(len(group) - 1 for group in self.groups)
+        self.exact = exact
+        groups = sorted(alike(near.sets), key=len, reverse=True)
+        self.groups = [[near.places[index] for index in group] for group in groups]
+        self.same = [len({near.sets[index].tobytes() for index in group}) < len(group) for group in groups]
+        extra = sum(len(group) - 1 for group in groups)
         self.near_share = extra / len(near.sets) if near.sets else 0.0
+
+    def pairs(self, *, same: bool) -> list[str]:
+        """Where the first two of the largest groups stand."""
+        groups = [group for group, is_same in zip(self.groups, self.same, strict=True) if is_same == same]
+        return [f"{group[0]} = {group[1]}" for group in groups[:3]]
 
     def section(self) -> Section | None:
         """The largest groups: where two of each stand."""
         if not self.groups:
             return None
-        largest = sorted(self.groups, key=len, reverse=True)
         return Section(
             Both("Documents that are nearly the same", "近似重复的文档"),
             Both(f"The largest of {len(self.groups):,} groups.", f"共 {len(self.groups):,} 组，以下是最大的几组。"),
             columns=(Both("one", "其一"), Both("another", "其二"), Both("in the group", "组内篇数")),
-            rows=[(group[0], group[1], str(len(group))) for group in largest[: 2 * SHOWN]],
+            rows=[(group[0], group[1], str(len(group))) for group in self.groups[: 2 * SHOWN]],
         )  # fmt: skip
 
     def findings(self) -> list[Finding]:
         """Exact copies, and near ones beyond those."""
         found = []
-        exact, near = self.exact.extra_share, self.near_share
+        exact = self.exact.extra_share
+        near = self.near_share - exact
         if exact >= NOTED_SHARE:
             again = sum(self.exact.counts.values()) - len(self.exact.counts)
             found.append(
@@ -335,20 +342,21 @@ class Copies:
                         "keep one of each: the model would learn them by heart",
                         "每篇只留一份：否则模型会把它们背下来",
                     ),
+                    self.pairs(same=True),
                 )
             )  # fmt: skip
-        if near - exact >= NOTED_SHARE:
+        if near >= NOTED_SHARE:
             found.append(
                 Finding(
                     "near duplicates", "doubtful" if near >= NEAR_SHARE else "note",
                     Both(
-                        f"{percent(near)} of the documents are nearly the same as another: four fifths of all runs "
-                        "of three "
-                        f"words are in both (first {MOST_WORDS:,} words compared)",
-                        f"{percent(near)} 的文档与另一篇近乎相同：五分之四的三词片段两篇都有（比较前 {MOST_WORDS:,} "
-                        "个词）",
+                        f"{percent(near)} of the documents are nearly the same as another, copies left out: four fifths of "
+                        f"all runs of three words are in both (first {MOST_WORDS:,} words compared)",
+                        f"另有 {percent(near)} 的文档与别的文档近乎相同：五分之四的三词片段两篇都有"
+                        f"（比较前 {MOST_WORDS:,} 个词）",
                     ),
                     Both("keep one of each group", "每组只留一篇"),
+                    self.pairs(same=False),
                 )
             )  # fmt: skip
         return found

@@ -249,6 +249,17 @@ def test_planted_fault_is_found_as_itself(kind, text_file):
     assert finding.fix is not None
 
 
+def test_copies_and_near_copies_are_told_apart_and_named(text_file):
+    documents = english()
+    near = [[line.replace(lines[0].split()[1], "grumpy") for line in lines] for lines in documents[20:44]]
+    checked = look(text_file(as_text(documents + documents[:15] + near)))
+    exact, nearly = sorted((f for f in checked.findings if "duplicates" in f.kind), key=lambda f: f.kind)
+    assert (exact.kind, nearly.kind) == ("exact duplicates", "near duplicates")
+    assert "document 1: " in exact.where[0]
+    assert f"document {len(documents) + 1}: " in exact.where[0]
+    assert f"document {len(documents) + 15 + 1}: " in nearly.where[0]
+
+
 def test_faults_of_whole_files_are_found(text_file):
     assert kinds(look(text_file(lost_blank_lines(english())))) == {"sentence pairs"}  # one document
     assert kinds(look(text_file(wrapped_chinese(None)))) == {"wrapped lines"}
