@@ -350,8 +350,8 @@ class Copies:
                 Finding(
                     "near duplicates", "doubtful" if near >= NEAR_SHARE else "note",
                     Both(
-                        f"{percent(near)} of the documents are nearly the same as another, copies left out: four fifths of "
-                        f"all runs of three words are in both (first {MOST_WORDS:,} words compared)",
+                        f"{percent(near)} of the documents are nearly the same as another, copies left out: four "
+                        f"fifths of all runs of three words are in both (first {MOST_WORDS:,} words compared)",
                         f"另有 {percent(near)} 的文档与别的文档近乎相同：五分之四的三词片段两篇都有"
                         f"（比较前 {MOST_WORDS:,} 个词）",
                     ),
