@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,14 @@ class Reading(Generic[E]):
     skipped: list[dict[str, str]] = field(default_factory=list)
     repaired: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+class Record(NamedTuple):
+    """What a person sees of an example: its text, what it is labelled with, and where it stands in the file."""
+
+    text: str
+    gold: str = ""
+    where: str = ""
 
 
 @dataclass(slots=True)
@@ -124,6 +132,8 @@ class Task(ABC, Generic[E, C]):
         formats: what input_format may be, beside auto. output_formats: what predictions can be written as; jsonl first.
         terms: names of the loss terms, for the log. answer: the key of a prediction that holds its answer. trained: own
         settings that a model has from its training; they cannot be changed afterwards.
+    Attributes: faults: None, and read raises the first mistake of a file; or a list, to which read adds the mistakes of
+        records, which it leaves out.
     """
 
     name: ClassVar[str]
@@ -139,6 +149,7 @@ class Task(ABC, Generic[E, C]):
         self.config = config
         self.labels = tuple(labels)
         self.label_ids = {label: i for i, label in enumerate(self.labels)}
+        self.faults: list[UserError] | None = None
 
     # ---- data
 
@@ -150,6 +161,10 @@ class Task(ABC, Generic[E, C]):
         be learnt are left out and counted; never where predictions or scores are wanted, which each record has.
         Raises: UserError with file:line, the value and the fix.
         """
+
+    def record(self, example: E) -> Record:
+        """An example as a person sees it. A task whose examples are more than a text has its own."""
+        return Record(str(example))
 
     @abstractmethod
     def from_python(self, *inputs: Any, **named: Any) -> list[E]:
@@ -207,8 +222,7 @@ class Task(ABC, Generic[E, C]):
         import torch
 
         lengths = np.array([len(feature.ids) for feature in features])
-        T = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
-        T = max(min(T, self.config.max_length), int(lengths.max()))
+        T = width_of(int(lengths.max()), self.config.max_length)
         ids = np.full((len(features), T), pad_id, np.int64)
         types = np.zeros((len(features), T), np.int64)
         for i, feature in enumerate(features):
@@ -304,6 +318,18 @@ class Task(ABC, Generic[E, C]):
         shared = {f.name for f in fields(FinetuneConfig)} - {"max_length"}
         own = [f for f in fields(self.config) if f.name not in shared]
         return {f.name: getattr(self.config, f.name) for f in own if getattr(self.config, f.name) != f.default}
+
+
+def width_of(longest: int, max_length: int) -> int:
+    """Tokens in the rows of a batch, padding included, whose longest row has so many."""
+    return max(min(-(-longest // MULTIPLE) * MULTIPLE, max_length), longest)
+
+
+def note(error: UserError, faults: list[UserError] | None) -> None:
+    """Raise a record's mistake; where faults are collected, add it to them, and the reader goes on."""
+    if faults is None:
+        raise error
+    faults.append(error)
 
 
 def check_types(features: Sequence[Feature], types: int, where: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from minibert.corpus.json_lines import shorten
 from minibert.errors import UserError
 from minibert.metrics.classification import confusion, per_class, per_label, score_classes, score_labels, score_numbers
-from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task
+from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Record, Scores, Table, Task
 from minibert.tasks.cls_rows import ClsConfig, ClsExample, from_values, label_names, read_rows
 from minibert.tasks.tables import NAMES, near
 
@@ -67,7 +67,11 @@ class Cls(Task[ClsExample, ClsConfig]):
 
     def read(self, path: Path, *, gold: bool, train: bool = False) -> Reading[ClsExample]:
         """The rows of a file, every one of them, in training too."""
-        return read_rows(path, self.config, gold=gold)
+        return read_rows(path, self.config, gold=gold, faults=self.faults)
+
+    def record(self, example: ClsExample) -> Record:
+        gold = " | ".join(example.names) if example.names else "" if example.label in (None, ()) else f"{example.label}"
+        return Record(example.text if example.pair is None else f"{example.text}\n{example.pair}", gold, example.where)
 
     def from_python(self, *inputs: Any, **named: Any) -> list[ClsExample]:
         """A text or a list of texts; for pairs two such arguments, or a list of (text, pair). A dict with "text" and

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from minibert.config import FinetuneConfig, opt
 from minibert.corpus.json_lines import numbered_lines, shorten, type_name
 from minibert.errors import UserError
-from minibert.tasks.base import Reading, input_format
+from minibert.tasks.base import Reading, input_format, note
 from minibert.tasks.tables import FORMATS, TableReader
 
 PLACES = {"text": "1", "label": "2"}  # where the default columns are in a file without header
@@ -90,10 +90,13 @@ class ClsConfig(FinetuneConfig):
 # ---- files
 
 
-def read_rows(path: Path, config: ClsConfig, *, gold: bool) -> Reading[ClsExample]:
+def read_rows(
+    path: Path, config: ClsConfig, *, gold: bool, faults: list[UserError] | None = None
+) -> Reading[ClsExample]:
     """The rows of a file, every one. Labels are stripped of the blanks round them, texts are left as they are.
 
     A file whose name says no format is looked into, see TableReader.guess. Plain text, a text a line, has no gold.
+    faults: as in Task.
     """
     wanted = {
         "--text-column": config.text_column, "--pair-column": config.pair_column, "--id-column": config.id_column,
@@ -101,20 +104,15 @@ def read_rows(path: Path, config: ClsConfig, *, gold: bool) -> Reading[ClsExampl
     }  # fmt: skip
     wanted = {option: name for option, name in wanted.items() if name}
     delimiter = "\t" if config.delimiter == "\\t" else config.delimiter
-    reader = TableReader(wanted, config.encoding, delimiter, config.header, PLACES, config.quoting)
+    reader = TableReader(wanted, config.encoding, delimiter, config.header, PLACES, config.quoting, faults=faults)
     layout = input_format(path, config, FORMATS) or reader.guess(path, gold=gold)
     examples = []
     for where, values in reader.rows(path, layout):
-        found = dict(zip(wanted, values, strict=True))
-        example = ClsExample(_text(found["--text-column"], "--text-column", where), where=where)
-        if config.pair_column:
-            example.pair = _text(found["--pair-column"], "--pair-column", where)
-        if config.id_column:
-            example.id = _id(found["--id-column"], where)
-        if gold:
-            example.label = _label(found["--label-column"], where, config)
-        examples.append(example)
-    if not examples:
+        try:
+            examples.append(_example(dict(zip(wanted, values, strict=True)), where, config, gold=gold))
+        except UserError as error:
+            note(error, faults)
+    if not examples and not faults:
         raise UserError(
             "holds no examples: there are no rows", str(path), "a row is a text" + (" and its label" if gold else "")
         )
@@ -125,6 +123,18 @@ def read_rows(path: Path, config: ClsConfig, *, gold: bool) -> Reading[ClsExampl
     if bare := sum(example.label == () for example in examples):
         notes.append(f"{bare} {'text has' if bare == 1 else 'texts have'} no label")
     return Reading(examples, notes=notes)
+
+
+def _example(found: Mapping[str, Any], where: str, config: ClsConfig, *, gold: bool) -> ClsExample:
+    """A row's values, by the options that name their columns, as an example."""
+    example = ClsExample(_text(found["--text-column"], "--text-column", where), where=where)
+    if config.pair_column:
+        example.pair = _text(found["--pair-column"], "--pair-column", where)
+    if config.id_column:
+        example.id = _id(found["--id-column"], where)
+    if gold:
+        example.label = _label(found["--label-column"], where, config)
+    return example
 
 
 def is_visible(text: str) -> bool:

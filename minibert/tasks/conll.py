@@ -13,6 +13,7 @@ from pathlib import Path
 
 from minibert.corpus.json_lines import numbered_lines
 from minibert.errors import UserError
+from minibert.tasks.base import note
 from minibert.tasks.tags import is_tag
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -31,12 +32,14 @@ class Sentence:
     tags: list[str] | None
 
 
-def read_conll(path: Path, encoding: str, *, gold: bool) -> tuple[list[Sentence], list[str]]:
+def read_conll(
+    path: Path, encoding: str, *, gold: bool, faults: list[UserError] | None = None
+) -> tuple[list[Sentence], list[str]]:
     """The sentences of a file, and notes for the user.
 
     A line of blanks or tabs ends a sentence, so does a -DOCSTART- line, which is no word, and the end of the file. A
     comment is a line before a sentence that begins with "# ", has no tab and no tag at its end; comments are counted.
-    Without gold one column is enough, and others are not looked at.
+    Without gold one column is enough, and others are not looked at. faults: as in Task; such a line is passed over.
     Raises: UserError with the line for a missing tag, or another number of columns than before.
     """
     sentences: list[Sentence] = []
@@ -54,7 +57,11 @@ def read_conll(path: Path, encoding: str, *, gold: bool) -> tuple[list[Sentence]
         if not inside and _is_comment(line, columns):
             comments += 1
             continue
-        rows.check(columns, number, "\t" in line)
+        try:
+            rows.check(columns, number, "\t" in line)
+        except UserError as error:
+            note(error, faults)
+            continue
         if not inside:
             sentences.append(Sentence(number, [], [] if gold else None))
             inside = True

@@ -20,7 +20,19 @@ from numpy.typing import NDArray
 from minibert.config import FinetuneConfig, check_bounds, opt
 from minibert.errors import UserError
 from minibert.metrics.tagging import find_entities, per_type, score_entities, to_bio
-from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task, input_format
+from minibert.tasks.base import (
+    Batch,
+    Encoded,
+    Feature,
+    Mistake,
+    Prediction,
+    Reading,
+    Record,
+    Scores,
+    Table,
+    Task,
+    input_format,
+)
 from minibert.tasks.conll import write_conll
 from minibert.tasks.ner_files import FORMATS, NerExample, NerReader, example_of_record, example_of_text
 from minibert.tasks.tags import as_bioes, label_numbers, tags_of_labels, type_of
@@ -103,7 +115,11 @@ class Ner(Task[NerExample, NerConfig]):
         if layout == "txt" and config.input_format == "auto":
             layout = ""  # words with tags are often called .txt
         scheme = None if config.scheme == "auto" else config.scheme
-        return NerReader(layout, config.encoding, scheme, self.labels, gold, train).read(path)
+        return NerReader(layout, config.encoding, scheme, self.labels, gold, train, self.faults).read(path)
+
+    def record(self, example: NerExample) -> Record:
+        text = joined(example.tokens) if example.text is None else example.text
+        return Record(text, " ".join(example.tags or ()), example.where())
 
     def from_python(self, *inputs: Any, **named: Any) -> list[NerExample]:
         """A text, a record ({"text": ...} or {"tokens": [...]}), or a list whose items are these or lists of words."""

@@ -10,7 +10,7 @@ from typing import Any
 from minibert.corpus.decoding import line_blocks
 from minibert.corpus.json_lines import numbered_lines, parse_object, refuse_half_pairs, shorten, type_name
 from minibert.errors import UserError
-from minibert.tasks.base import Reading
+from minibert.tasks.base import Reading, note
 from minibert.tasks.conll import looks_tagged, read_conll
 from minibert.tasks.tags import LETTERS, SCHEMES, Scheme, bare_types, is_tag, standard, tell_scheme
 from minibert.tasks.word_spans import Entity, Span, WordFinder, fit_entities
@@ -54,6 +54,7 @@ class NerReader:
 
     Attributes: layout: conll, jsonl, txt, or "" to look into the file. labels: those of a model, so that a file in
         labels without letters (PER) can be measured with it. train: mend or leave out what cannot be learnt as it is.
+        faults: as in Task.
     """
 
     layout: str
@@ -62,13 +63,14 @@ class NerReader:
     labels: Sequence[str]
     gold: bool
     train: bool
+    faults: list[UserError] | None = None
 
     def read(self, path: Path) -> Reading[NerExample]:
         """The examples of a file. Raises: UserError with file:line."""
         reading: Reading[NerExample] = Reading([])
         layout = self._layout(path, reading.notes)
         if layout == "conll":
-            sentences, notes = read_conll(path, self.encoding, gold=self.gold)
+            sentences, notes = read_conll(path, self.encoding, gold=self.gold, faults=self.faults)
             reading.notes += notes
             reading.examples = [NerExample(s.tokens, s.tags, str(path), s.line, 1) for s in sentences]
         elif layout == "jsonl":
@@ -79,10 +81,11 @@ class NerReader:
                 reading.examples.append(example_of_text(line, finder, str(path), number))
         if self.gold:
             self._standardise(reading)
-        if not reading.examples:
+        if not reading.examples and not self.faults:
             raise self._nothing(path, reading)
-        if self.train and not any(set(e.tags or ()) - {"O"} for e in reading.examples):
-            raise UserError("there is no entity in it: every tag is O", str(path), "nothing could be learnt")
+        if self.train and reading.examples and not any(set(e.tags or ()) - {"O"} for e in reading.examples):
+            error = UserError("there is no entity in it: every tag is O", str(path), "nothing could be learnt")
+            note(error, self.faults)
         return reading
 
     def _layout(self, path: Path, notes: list[str]) -> str:
@@ -107,29 +110,33 @@ class NerReader:
 
     def _read_records(self, path: Path, reading: Reading[NerExample]) -> None:
         finder = WordFinder()
-        missed = 0
         for number, line in numbered_lines(path, self.encoding):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            record = parse_object(line, where, f"one JSON object a line: {_SHAPES}", unique_keys=True)
-            example = example_of_record(record, where, finder, path=str(path), line=number)
-            if not self.gold:
-                reading.examples.append(example)
-                continue
-            if example.text is None:
-                example.tags = _tags(record, example.tokens, where)
-                reading.examples.append(example)
-            elif reason := self._add_entities(example, record, where, reading):
-                reading.skipped.append({"where": where, "reason": reason})
-            else:
-                reading.examples.append(example)
-            missed += len(example.missed)
-        if missed:
+            if line.strip():
+                try:
+                    self._read_record(line, path, number, finder, reading)
+                except UserError as error:
+                    note(error, self.faults)
+        if missed := sum(len(example.missed) for example in reading.examples):
             reading.notes.append(
                 "entities that tags of whole words cannot say (bad place, inside a word, overlapping), which count as "
                 f"gold that is not found: {missed}"
             )
+
+    def _read_record(
+        self, line: str, path: Path, number: int, finder: WordFinder, reading: Reading[NerExample]
+    ) -> None:
+        where = f"{path}:{number}"
+        record = parse_object(line, where, f"one JSON object a line: {_SHAPES}", unique_keys=True)
+        example = example_of_record(record, where, finder, path=str(path), line=number)
+        reason = ""
+        if self.gold and example.text is None:
+            example.tags = _tags(record, example.tokens, where)
+        elif self.gold:
+            reason = self._add_entities(example, record, where, reading)
+        if reason:
+            reading.skipped.append({"where": where, "reason": reason})
+        else:
+            reading.examples.append(example)
 
     def _add_entities(
         self, example: NerExample, record: Mapping[str, Any], where: str, reading: Reading[NerExample]
@@ -161,16 +168,20 @@ class NerReader:
 
     def _standardise(self, reading: Reading[NerExample]) -> None:
         """The tags of examples that came with tags, checked and as IOB2."""
-        tagged = [example for example in reading.examples if example.text is None]
+        tagged, wrong_ones = [], set()
         bare = bare_types(self.labels)
         letters = LETTERS[self.scheme or "bioes"]
-        for example in tagged:
+        for example in [example for example in reading.examples if example.text is None]:
             assert example.tags is not None
             wrong = {t for t in set(example.tags) - bare if not (is_tag(t) and t[0] in letters + "O")}
             if wrong:
-                raise self._no_tag(next(tag for tag in example.tags if tag in wrong), example)
+                note(self._no_tag(next(tag for tag in example.tags if tag in wrong), example), self.faults)
+                wrong_ones.add(id(example))
+                continue
             if bare:
                 example.tags = [f"I-{tag}" if tag in bare else tag for tag in example.tags]
+            tagged.append(example)
+        reading.examples = [example for example in reading.examples if id(example) not in wrong_ones]
         scheme = self.scheme or tell_scheme(example.tags or () for example in tagged)
         if tagged and self.scheme is None:
             words = {"bio": "bio (IOB2)", "iob1": "iob1", "bioes": "bioes"}[scheme]

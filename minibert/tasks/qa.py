@@ -17,7 +17,19 @@ import numpy as np
 from minibert.config import FinetuneConfig, check_bounds, opt
 from minibert.errors import UserError
 from minibert.metrics import cmrc, squad
-from minibert.tasks.base import Batch, Encoded, Feature, Mistake, Prediction, Reading, Scores, Table, Task, input_format
+from minibert.tasks.base import (
+    Batch,
+    Encoded,
+    Feature,
+    Mistake,
+    Prediction,
+    Reading,
+    Record,
+    Scores,
+    Table,
+    Task,
+    input_format,
+)
 from minibert.tasks.spans import Span, best_spans, null_score
 from minibert.tasks.squad_files import QaExample, question_of, read_questions, text_of
 from minibert.tasks.windows import NOWHERE, encode_questions
@@ -104,8 +116,13 @@ class Qa(Task[QaExample, QaConfig]):
         if self.config.input_format == "auto" and layout == "json":
             layout = ""  # JSON lines are often named .json
         return read_questions(
-            path, self.config.encoding, layout, gold=gold, train=train, unanswerable=self.config.unanswerable != "no"
-        )
+            path, self.config.encoding, layout, gold=gold, train=train,
+            unanswerable=self.config.unanswerable != "no", faults=self.faults,
+        )  # fmt: skip
+
+    def record(self, example: QaExample) -> Record:
+        where = f"question {str(example.id)!r}"
+        return Record(f"{example.question}\n{example.context}", " | ".join(example.texts or ()), where)
 
     def from_python(self, *inputs: Any, **named: Any) -> list[QaExample]:
         """question=..., context=..., each a string or a list (one string goes with every item of the other's list), or

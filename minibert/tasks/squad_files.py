@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from minibert.corpus.decoding import line_blocks
 from minibert.corpus.json_lines import numbered_lines, unique
 from minibert.errors import UserError
-from minibert.tasks.base import Reading
+from minibert.tasks.base import Reading, note
 
 SHOWN = 60  # characters of a text in a message
 LONGEST_FILE = 1 << 30  # characters of a JSON file; SQuAD has 3 * 10**7
@@ -34,7 +34,8 @@ class QaExample:
 
     Attributes: id: as the file has it, None for a question from Python without one. texts: the gold answers, () where
         there is none to be found in the context; None without gold. span: (start, end) in characters of the answer that
-        is learnt; None where its place is not known.
+        is learnt; None where its place is not known. written: all answers of the file, blank ones and misplaced ones
+        too; only where faults are collected.
     """
 
     id: str | int | None
@@ -42,6 +43,7 @@ class QaExample:
     context: str
     texts: tuple[str, ...] | None = None
     span: tuple[int, int] | None = None
+    written: tuple[Answer, ...] = ()
 
 
 class Answer(NamedTuple):
@@ -61,27 +63,29 @@ class Record(NamedTuple):
 
 
 def read_questions(
-    path: Path, encoding: str, layout: str, *, gold: bool, train: bool, unanswerable: bool
-) -> Reading[QaExample]:
+    path: Path, encoding: str, layout: str, *, gold: bool, train: bool, unanswerable: bool,
+    faults: list[UserError] | None = None,
+) -> Reading[QaExample]:  # fmt: skip
     """The questions of a file; gold and train as in Task.read.
 
     Args: layout: "jsonl", "json", or "" to look into the file. unanswerable: whether questions without an answer may be
-        learnt; if not, training leaves them out.
+        learnt; if not, training leaves them out. faults: as in Task; a question whose id another has is no fault there.
     Raises: UserError for what is no such file, with line and column or article, paragraph and question.
     """
     reading: Reading[QaExample] = Reading([])
     counts: Counter[str] = Counter()
     numbers: dict[str, int] = {}
-    for number, record in enumerate(_records(path, encoding, layout), 1):
-        example = question_of(record.entry, record.context, record.place)
-        if example.id is None:
-            if not record.is_flat:
-                raise UserError("the question has no 'id'", record.place, LAYOUT)
-            example.id = number
+    for number, record in enumerate(_records(path, encoding, layout, faults), 1):
+        try:
+            example = _question(record, number)
+            answers = answers_of(record.entry, record.place, counts) if gold else []
+        except UserError as error:
+            note(error, faults)
+            continue
         name = str(example.id)
         if name in numbers:
             counts["questions with an id that an earlier one has"] += 1
-            if not (train or record.is_flat):
+            if not (train or record.is_flat or faults is not None):
                 raise UserError(
                     f"the id {name!r} is that of two questions, number {numbers[name]} and {number} of the file",
                     record.place, "give each question an id of its own",
@@ -90,7 +94,8 @@ def read_questions(
         counts["blank questions"] += not example.question.strip()
         counts["questions with a blank context, where nothing can be found"] += not example.context.strip()
         if gold:
-            answers = answers_of(record.entry, record.place, counts)
+            if faults is not None:
+                example.written = tuple(_written(record.entry.get("answers") or [], record.place))
             example.texts = tuple(answer.text for answer in answers)
             example.span, trouble = locate(example.context, answers)
             if not answers and not unanswerable:
@@ -103,9 +108,9 @@ def read_questions(
                 if not is_learnt:
                     continue
         reading.examples.append(example)
-    if not numbers:
+    if not numbers and not faults:
         raise UserError("holds no questions", str(path), LAYOUT)
-    if not reading.examples:
+    if not reading.examples and reading.skipped and faults is None:
         why = reading.skipped[0]["reason"]
         fix = "answer_start counts the characters of the context before the answer"
         raise UserError(
@@ -114,6 +119,16 @@ def read_questions(
         )  # fmt: skip
     reading.notes = [f"{what}: {count}" for what, count in counts.items() if count]
     return reading
+
+
+def _question(record: Record, number: int) -> QaExample:
+    """A file's question without its answers; one of JSON lines without an id has its number."""
+    example = question_of(record.entry, record.context, record.place)
+    if example.id is None:
+        if not record.is_flat:
+            raise UserError("the question has no 'id'", record.place, LAYOUT)
+        example.id = number
+    return example
 
 
 def question_of(entry: Mapping[str, Any], context: str, place: str) -> QaExample:
@@ -143,7 +158,7 @@ def answers_of(entry: Mapping[str, Any], place: str, counts: Counter[str]) -> li
             f"no 'answers'; there are {', '.join(map(repr, entry))}", place,
             f'"answers": [{ANSWER}], or "answers": [] where there is none',
         )  # fmt: skip
-    written = [_answer(item, place) for item in _items(raw, place)]
+    written = _written(raw, place)
     answers = [answer for answer in written if answer.text.strip()]
     counts["questions with a blank answer, which does not count"] += len(answers) < len(written) and not impossible
     if impossible and answers:
@@ -152,6 +167,10 @@ def answers_of(entry: Mapping[str, Any], place: str, counts: Counter[str]) -> li
     possible = impossible is False
     counts["questions marked as possible that have no answer, taken for unanswerable"] += possible and not answers
     return answers
+
+
+def _written(raw: Any, place: str) -> list[Answer]:
+    return [_answer(item, place) for item in _items(raw, place)]
 
 
 def _items(raw: Any, place: str) -> list[Any]:
@@ -204,13 +223,13 @@ def _misplaced(context: str, answer: Answer) -> str:
     return f"its answer {_shown(text)} {times}" + ("" if start is None else f", and not at {start}")
 
 
-def _records(path: Path, encoding: str, layout: str) -> Iterator[Record]:
+def _records(path: Path, encoding: str, layout: str, faults: list[UserError] | None) -> Iterator[Record]:
     if layout == "jsonl":
-        yield from _lines(path, encoding)
+        yield from _lines(path, encoding, faults)
         return
     text = _whole_text(path, encoding)
     if not layout and _is_jsonl(text):
-        yield from _lines(path, encoding)
+        yield from _lines(path, encoding, faults)
         return
     content = parse(text, str(path))
     if isinstance(content, dict) and isinstance(content.get("data"), list):
@@ -223,7 +242,10 @@ def _records(path: Path, encoding: str, layout: str) -> Iterator[Record]:
         )
         raise UserError(f"is no file of questions: {keys}", str(path), LAYOUT)
     for i, entry in enumerate(content, 1):
-        yield from _article(entry, str(path), i)
+        try:
+            yield from _article(entry, str(path), i)
+        except UserError as error:
+            note(error, faults)
 
 
 def _whole_text(path: Path, encoding: str) -> str:
@@ -247,11 +269,16 @@ def _is_jsonl(text: str) -> bool:
     return isinstance(first, dict) and _first(first, QUESTION) in first
 
 
-def _lines(path: Path, encoding: str) -> Iterator[Record]:
+def _lines(path: Path, encoding: str, faults: list[UserError] | None) -> Iterator[Record]:
     for number, line in numbered_lines(path, encoding):
         if line.strip():
             place = f"{path}:{number}"
-            yield _flat(parse(line, place, line_number=False), place)
+            try:
+                record = _flat(parse(line, place, line_number=False), place)
+            except UserError as error:
+                note(error, faults)
+            else:
+                yield record
 
 
 def parse(text: str, place: str, *, line_number: bool = True) -> Any:

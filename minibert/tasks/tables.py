@@ -16,6 +16,7 @@ from typing import Any
 from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, shorten
 from minibert.corpus.read import seekable
 from minibert.errors import UserError
+from minibert.tasks.base import note
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -38,7 +39,8 @@ class TableReader:
         encoding: of all but parquet. delimiter: one character; "" is the format's own. header: whether the first line
         of CSV and TSV names the columns; otherwise they are called 1, 2, ... places: column -> number, for names that
         stand for a place where no column has a name and there are no more columns than these. quoting: whether a
-        quote at a cell's begin is CSV's. notes: sentences for the user are added here.
+        quote at a cell's begin is CSV's. notes: sentences for the user are added here. faults: as in Task; what stops
+        a file as a whole is raised all the same.
     """
 
     wanted: Mapping[str, str]
@@ -48,6 +50,7 @@ class TableReader:
     places: Mapping[str, str] = field(default_factory=dict)
     quoting: bool = True
     notes: list[str] = field(default_factory=list)
+    faults: list[UserError] | None = None
 
     def rows(self, path: Path, layout: str) -> Iterator[Row]:
         """The records of a file of the format `layout` (csv, tsv, jsonl, parquet, txt), in order.
@@ -107,12 +110,16 @@ class TableReader:
                 empty.append(number)
                 continue
             if empty and len(first) == 1:
-                raise UserError("an empty line", f"{path}:{empty[0]}", 'remove it, or write an empty text as ""')
+                fix = 'remove it, or write an empty text as ""'
+                note(UserError("an empty line", f"{path}:{empty[0]}", fix), self.faults)
+                empty.clear()
             if len(cells) != len(first):
                 shown = ", ".join(shorten(cell) for cell in cells[:8])
                 whose = "the header" if self.header else "the first line"
                 fix = f'a cell that holds {delimiter!r} or a line break stands in quotes: "a{delimiter} b"'
-                raise UserError(f"{len(cells)} cells where {whose} has {len(first)}: {shown}", f"{path}:{number}", fix)
+                problem = f"{len(cells)} cells where {whose} has {len(first)}: {shown}"
+                note(UserError(problem, f"{path}:{number}", fix), self.faults)
+                continue
             yield f"{path}:{number}", [cells[i] for i in places]
         if empty and len(first) > 1:
             self.notes.append(f"{len(empty)} empty lines were passed over")
@@ -158,17 +165,26 @@ class TableReader:
             if not line or line.isspace():
                 continue
             where = f"{path}:{number}"
-            fix = 'one JSON object a line: {"text": "..."}, or --input-format'
-            record = parse_object(line, where, fix, unique_keys=True)
-            for option, name in self.wanted.items():
-                if name not in record:
-                    shown = ", ".join(shorten(key) for key in list(record)[:20]) or "none"
-                    fix = f"{option} {near(name, list(record)) or 'NAME'}"
-                    raise UserError(f"no field {name!r}; there are {shown}", where, fix)
-            values = [record[name] for name in self.wanted.values()]
-            if has_escaped_surrogate(line):
-                refuse_half_pairs(values, where)
-            yield where, values
+            try:
+                values = self._json_values(line, where)
+            except UserError as error:
+                note(error, self.faults)
+            else:
+                yield where, values
+
+    def _json_values(self, line: str, where: str) -> list[Any]:
+        """The wanted values of a line."""
+        fix = 'one JSON object a line: {"text": "..."}, or --input-format'
+        record = parse_object(line, where, fix, unique_keys=True)
+        for option, name in self.wanted.items():
+            if name not in record:
+                shown = ", ".join(shorten(key) for key in list(record)[:20]) or "none"
+                fix = f"{option} {near(name, list(record)) or 'NAME'}"
+                raise UserError(f"no field {name!r}; there are {shown}", where, fix)
+        values = [record[name] for name in self.wanted.values()]
+        if has_escaped_surrogate(line):
+            refuse_half_pairs(values, where)
+        return values
 
     def _text_rows(self, path: Path) -> Iterator[Row]:
         for option in self.wanted:
