@@ -33,7 +33,9 @@ def check_balance(named: Mapping[str, Named], noun: Both, checked: Checked, *, l
         that a model has beside those of train (--labels).
     """
     counts = {part: Counter(name for name, _ in found) for part, found in named.items()}
-    total = sum(counts.values(), Counter())
+    total = sum(counts.values(), Counter[str]())
+    if not total:
+        return
     order = [name for name, _ in total.most_common()]
     checked.facts["balance"] = {part: dict(found.most_common()) for part, found in counts.items()}
     checked.sections.append(_section(order, counts, noun))
