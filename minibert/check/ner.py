@@ -11,6 +11,7 @@ from minibert.check.balance import check_balance, occurrences
 from minibert.check.findings import Checked, Section
 from minibert.check.labelled import PART_NAMES, LabelFile, add, level, names_of
 from minibert.corpus.json_lines import numbered_lines
+from minibert.errors import UserError
 from minibert.metrics.tagging import find_entities
 from minibert.tasks.base import input_format
 from minibert.tasks.conll import DOCUMENT_MARK, read_conll
@@ -55,26 +56,25 @@ def look(task: Ner, files: Sequence[LabelFile], checked: Checked) -> None:
 
 def _check_columns(task: Ner, file: LabelFile, checked: Checked) -> None:
     """Words and tags in the wrong order; marks of documents."""
-    layout = input_format(file.path, task.config, FORMATS)
-    if layout not in ("conll", "") or (file.faults and not file.examples and ":" not in (file.faults[0].where or "")):
-        return
-    if layout == "" and not (file.examples and file.examples[0].line_step):
-        return
-    encoding = task.config.encoding
-    if file.faults:
-        sentences, _ = read_conll(file.path, encoding, gold=True, faults=[])
-        tokens = [token for sentence in sentences for token in sentence.tokens]
-        if tokens and sum(map(is_tag, tokens)) > SWAPPED * len(tokens):
-            add(
-                checked,
-                "columns swapped",
-                "doubtful",
-                f"the first column of {file.name} holds tags: {names_of(dict.fromkeys(tokens), 3)}",
-                f"{PART_NAMES[file.name]}的第一列是标签：{names_of(dict.fromkeys(tokens), 3)}",
-                ("the word comes first, its tag last", "第一列应是词，最后一列应是标签"),
-                [f"{file.path}:1"],
-            )
-    marks = [number for number, line in numbered_lines(file.path, encoding) if line.startswith(DOCUMENT_MARK)]
+    try:
+        if input_format(file.path, task.config, FORMATS) in ("jsonl", "txt"):
+            return
+        sentences = read_conll(file.path, task.config.encoding, gold=True, faults=[])[0] if file.faults else []
+        lines = numbered_lines(file.path, task.config.encoding)
+        marks = [number for number, line in lines if line.startswith(DOCUMENT_MARK)]
+    except UserError:
+        return  # the reader has said it
+    tokens = [token for sentence in sentences for token in sentence.tokens]
+    if tokens and sum(map(is_tag, tokens)) > SWAPPED * len(tokens):
+        add(
+            checked,
+            "columns swapped",
+            "doubtful",
+            f"the first column of {file.name} holds tags: {names_of(dict.fromkeys(tokens), 3)}",
+            f"{PART_NAMES[file.name]}的第一列是标签：{names_of(dict.fromkeys(tokens), 3)}",
+            ("the word comes first, its tag last", "第一列应是词，最后一列应是标签"),
+            [f"{file.path}:1"],
+        )
     if marks:
         checked.facts["files"][file.name]["document_marks"] = len(marks)
         add(

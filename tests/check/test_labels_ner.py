@@ -84,6 +84,14 @@ def test_columns_that_are_swapped_are_found(good):
     assert good.doubts(good.look("ner", train=train)) == {"columns swapped", "unreadable"}
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.csv"])
+def test_a_file_that_cannot_be_read_is_one_finding(good, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes("北\tB-LOC\n".encode("gb18030"))
+    checked = good.look("ner", train=path)
+    assert [finding.kind for finding in checked.findings] == ["unreadable"]
+
+
 def test_sentences_without_blank_lines_are_found(good):
     train = [[word for words in good.tagged(60, 1) for word in words]]
     assert good.doubts(good.look("ner", train=train)) == {"no blank lines"}
