@@ -1,4 +1,4 @@
-"""Which languages a sample of lines is in, by py3langid, where it is installed."""
+"""Which languages a sample of lines is in, by py3langid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from minibert.check.findings import Finding, Section
-from minibert.errors import installing
 from minibert.view.page import Both, percent
 
 LEAST_LETTERS = 40  # of a line that is asked about; a Han character or kana counts as four
@@ -35,21 +34,19 @@ _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 @cache
 def identifier() -> Any:
-    """py3langid's, for LANGUAGES; None where it is not installed."""
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        return None
+    """py3langid's, for LANGUAGES."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     found.set_languages([name for name in LANGUAGES if name in found.labels])
     return found
 
 
 def language_of(line: str) -> str | None:
-    """The language of a line; None if it is too short to say, or py3langid is not there."""
+    """The language of a line; None if it is too short to say."""
     line = line[:ASKED]
     letters = letters_of(line)
-    if letters < LEAST_LETTERS or letters < len(line) / 2 or identifier() is None:
+    if letters < LEAST_LETTERS or letters < len(line) / 2:
         return None
     return str(identifier().classify(line)[0])
 
@@ -73,10 +70,6 @@ class Languages:
 
     def section(self) -> Section | None:
         """A bar a language."""
-        if identifier() is None:
-            fix = installing("py3langid")
-            lead = Both(f"Not looked at: py3langid is not installed ({fix}).", f"未检查：没有安装 py3langid（{fix}）。")
-            return Section(Both("Languages", "语言"), lead)
         if not self.known:
             return None
         lines = len(self.known)
