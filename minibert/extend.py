@@ -143,8 +143,8 @@ def read_domain(
                 sample.offer(line)
                 yield line
 
-    with console.progress("words") as update:
-        words = count_words(lines(), splitter, lambda read: update(read, f"{read / 1e6:.1f} million characters"))
+    with console.progress("words", unit="characters") as update:
+        words = count_words(lines(), splitter, update)
     return DomainText(words, sample)
 
 

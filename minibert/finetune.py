@@ -117,7 +117,7 @@ def finetune(
         if main:
             write_json(out / "machine.json", computed)
         run = Run(accelerator, task, tokenizer, shape, model, parts, out, console, facts["train"]["unknown_rate"])
-        with Stop(accelerator) as stop:
+        with Stop(accelerator, console.warn_from_signal) as stop:
             results = [
                 run.one_seed(config.seed + i, out if config.seeds == 1 else out / "seeds" / str(config.seed + i), stop)
                 for i in range(config.seeds)
@@ -322,12 +322,13 @@ class Training:
             )  # fmt: skip
         if resume_from is not None:
             state.load_state(resume_from, self.optimizers, self.accelerator.scaler)
+        self.best = best_so_far(config.best or task.metric_names[0], self.place["best"], folder, run.console)
         self.record = Record(
             folder, self.accelerator, terms=task.terms, lr=config.lr, log_every=config.log_every,
             tracker=config.tracker, before=self.place["record"], warn=run.console.warn,
+            measured=(self.best.metric, f"dev {self.best.metric}"),
             watch=Watch(task.terms, state=(self.place["record"] or {}).get("watch")),
         )  # fmt: skip
-        self.best = best_so_far(config.best or task.metric_names[0], self.place["best"], folder, run.console)
         self.chosen = task  # with what was tuned when the best model was measured
         self.saved_step = self.place["step"] if resume_from else -1
         self.stream = RowStream(

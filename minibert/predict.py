@@ -17,7 +17,7 @@ from minibert.atomic import write_whole
 from minibert.checkpoint.config import load_config
 from minibert.checkpoint.folder import check_vocabulary, load_model
 from minibert.config import resolve
-from minibert.console import Console, print_text
+from minibert.console import Console, part_of, print_text
 from minibert.corpus.read import doubts
 from minibert.errors import UserError
 from minibert.model.answering import DTYPES, for_answers
@@ -76,20 +76,28 @@ class Predictor:
         self.unpadded = has_varlen(device, DTYPES.get(self.precision, torch.float32), head_size)
 
     def predict(
-        self, examples: Sequence[Any], *, batch_size: int = 32, note: Callable[[str], None] = lambda text: None
-    ) -> list[Prediction]:
-        """One prediction for each example, in order. note: is told, for one, how many texts were cut."""
+        self, examples: Sequence[Any], *, batch_size: int = 32, note: Callable[[str], None] = lambda text: None,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> list[Prediction]:  # fmt: skip
+        """One prediction for each example, in order. note: is told, for one, how many texts were cut. progress: as in
+        answers."""
         encoded = self.task.encode(examples, self.tokenizer, gold=False)
         for text in encoded.notes:
             note(text)
-        return self.answers(examples, encoded, batch_size)[0]
+        return self.answers(examples, encoded, batch_size, progress)[0]
 
-    def answers(self, examples: Sequence[Any], encoded: Encoded, batch_size: int) -> tuple[list[Prediction], float]:
-        """A prediction for each example, from its features, and the loss where these have targets, else NaN."""
+    def answers(
+        self, examples: Sequence[Any], encoded: Encoded, batch_size: int,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> tuple[list[Prediction], float]:  # fmt: skip
+        """A prediction for each example, from its features, and the loss where these have targets, else NaN.
+
+        progress: is told the share that is done.
+        """
         check_types(encoded.features, self.types, str(self.path))
         outputs, loss = infer(
             self.model, self.task, encoded.features, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size,
-            accelerator=self.accelerator, autocast=self.autocast(), unpadded=self.unpadded,
+            accelerator=self.accelerator, autocast=self.autocast(), unpadded=self.unpadded, progress=progress,
         )  # fmt: skip
         return self.task.decode(examples, encoded.features, outputs), loss
 
@@ -152,10 +160,13 @@ def predict_file(
 
     def text() -> Iterator[str]:
         done: list[Prediction] = []
-        with console.progress("predicting", len(reading.examples) or None) as update:
+        with console.progress("predicting", len(reading.examples) or None, "records") as update:
             for first in range(0, len(reading.examples), CHUNK):
-                chunk = predictor.predict(reading.examples[first : first + CHUNK], batch_size=batch_size, note=say)
-                update(first + len(chunk))
+                examples = reading.examples[first : first + CHUNK]
+                chunk = predictor.predict(
+                    examples, batch_size=batch_size, note=say,
+                    progress=part_of(update, first, len(examples)),
+                )  # fmt: skip
                 if output_format == "jsonl":
                     yield task.write(chunk, output_format)
                 else:  # the others may be one thing as a whole
@@ -200,7 +211,9 @@ def evaluate_file(predictor: Predictor, source: Path, *, batch_size: int, consol
         console.warn(doubt)
     for note in (*reading.notes, *encoded.notes):
         say(note)
-    predictions, loss = predictor.answers(reading.examples, encoded, batch_size)
+    examples = reading.examples
+    with console.progress("measuring", len(examples), "records") as update:
+        predictions, loss = predictor.answers(examples, encoded, batch_size, part_of(update, 0, len(examples)))
     scores: dict[str, Any] = {"loss": loss, **task.score(reading.examples, predictions)}
     for table in task.tables(reading.examples, predictions):
         console.grid(table.title, table.columns, table.rows)

@@ -51,7 +51,7 @@ def prepare(
     target = (cache / "prepared" / key if remote else Path(out)) / name
     began = time.monotonic()
     if not (remote and is_whole(target)):  # a shard that could not be sent is there already
-        with console.progress("tokens") as update:
+        with console.progress("tokens", unit="characters") as update:
             build_store(
                 target, files, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
                 workers=worker_count(workers), progress=counting(update), shard=notes,

@@ -169,7 +169,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         write_json(out / "machine.json", computed)
     record = Record(
         out, accelerator, terms=pretraining.TERMS, lr=config.lr, log_every=config.log_every, tracker=config.tracker,
-        before=place["record"], warn=console.warn,
+        before=place["record"], warn=console.warn, measured=("mlm_loss", "held-out"),
         watch=Watch(pretraining.TERMS, uniform=log(len(tokenizer)), state=(place["record"] or {}).get("watch")),
     )  # fmt: skip
     unigram = pretraining.log_unigram(token_counts)
@@ -226,7 +226,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
         record.note_findings(record.watch.measured(number, place["share"], found))
         console.say(f"step {number}: {pretraining.in_short(record.last_evaluation)}")
 
-    with Stop(accelerator) as stop, record.noting_failure(), explaining_lack():
+    with Stop(accelerator, console.warn_from_signal) as stop, record.noting_failure(), explaining_lack():
         # measured before the first step too: it shows that loaded weights came in, and what measuring costs
         if place["measured"] is None:
             began = time.monotonic()
@@ -304,11 +304,11 @@ def prepare_data(
         tokenizer = BertTokenizer.from_pretrained(source, **own)
     else:
         lowercase = config.lowercase is not False
-        with console.progress("vocabulary") as update:
+        with console.progress("vocabulary", unit="characters") as update:
             vocabulary, there = corpus_vocabulary(
                 files, folder / "vocabularies", corpus=corpus, size=config.vocab_size, lowercase=lowercase,
                 strip_accents=config.strip_accents, encoding=config.encoding, text_field=config.text_field,
-                progress=lambda read: update(read, f"{read / 1e6:.1f} million characters"),
+                progress=update,
             )  # fmt: skip
         tokenizer = BertTokenizer.from_tokens(
             vocabulary.tokens, lowercase=lowercase, strip_accents=config.strip_accents
@@ -322,7 +322,7 @@ def prepare_data(
                 f"({vocabulary.unknown_rate:.2%} of the tokens); a larger --vocab-size holds them"
             )
     began = time.monotonic()
-    with console.progress("tokens") as update:
+    with console.progress("tokens", unit="characters") as update:
         store, there = open_store(
             files, tokenizer, folder / "stores", corpus=corpus, encoding=config.encoding, text_field=config.text_field,
             language=config.language, words=config.mask_unit == "word", workers=worker_count(config.workers),

@@ -152,12 +152,12 @@ def _fetch(targets: Mapping[Path, RemoteFile], folder: Path, console: Console) -
         if left:
             where = f"{left[0][1].url}{' ...' if len(left) > 1 else ''}"
             console.say(f"fetching {len(left):,} file{'s' * (len(left) > 1)}, {total / 1e6:.1f} MB: {where}")
-        with console.progress("fetching", total or None) as update:
+        with console.progress("fetching", total / 1e6 or None, unit="MB") as update:
             done = [0]
 
             def more(size: int) -> None:
                 done[0] += size
-                update(done[0], f"{done[0] / 1e6:.1f} MB")
+                update(done[0] / 1e6)
 
             for _, group in groupby(left, lambda item: item[1].filesystem):
                 while batch := dict(islice(group, AT_A_TIME)):

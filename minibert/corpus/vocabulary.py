@@ -78,7 +78,7 @@ def make_vocabulary(
     """Train a vocabulary and write the tokenizer's files to `out`, whole or not at all."""
     for doubt in doubts(files, encoding):
         console.warn(doubt)
-    with console.progress("vocabulary") as update:
+    with console.progress("vocabulary", unit="characters") as update:
         vocabulary, _ = corpus_vocabulary(
             files, cache_folder() / "vocabularies", corpus=fingerprint(files), size=size, lowercase=lowercase,
             strip_accents=strip_accents, encoding=encoding, text_field=text_field, progress=update,

@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -190,10 +190,11 @@ class Stop:
     """Lets SIGTERM, Ctrl-C and the end of the terminal wait for the next micro-batch; a second one ends at once.
 
     Launchers pass a signal on that the terminal has already sent to everybody: under one, two within three seconds are
-    one.
+    one. warn: takes a line from a signal's handler.
     """
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, warn: Callable[[str], None]) -> None:
+        self.warn = warn
         self.signal = 0  # that came to this process
         self.came = 0.0
         self.grace = 3.0 if "LOCAL_RANK" in os.environ else 0.0
@@ -222,10 +223,8 @@ class Stop:
             raise SystemExit(128 + number)
         if not self.signal:
             self.signal, self.came = number, now
-            if self.speaks:  # not by print: the signal may have come in the middle of one
-                name = signal.Signals(number).name
-                with suppress(OSError):
-                    os.write(2, f"\n{name}: saving, then ending; once more ends at once\n".encode())
+            if self.speaks:
+                self.warn(f"{signal.Signals(number).name}: saving, then ending; once more ends at once")
 
     def agreed(self) -> int:
         """The signal that came to any process, 0 for none; the same on all of them, which all have to ask."""

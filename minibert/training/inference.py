@@ -68,13 +68,14 @@ def infer(
     autocast: AbstractContextManager[Any] | None = None,
     unpadded: bool = False,
     stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[list[Any], float]:
     """Every feature's output, in order, and the loss where features have targets (NaN where not): a mean for each term.
 
     Batches are the same for any number of processes, which take turns; every process gets all outputs.
     Args: model: not wrapped for several devices. accelerator: None computes here alone, where the model is. unpadded:
         leave the padding out, see RealTokens. stopped: asked between batches; once it is true the rest is left out, and
-        the result is of no use.
+        the result is of no use. progress: is told the share that is done, after each batch.
     """
     rank, processes = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     device = next(model.parameters()).device
@@ -84,7 +85,9 @@ def infer(
     sums = torch.zeros(2, len(rows.terms), dtype=torch.float64)  # losses, counts
     lengths = [len(feature.ids) for feature in features]
     most_tokens = CPU_TOKENS * torch.get_num_threads() if device.type == "cpu" else None
-    for numbers in length_batches(lengths, batch_size, most_tokens)[rank::processes]:
+    mine = length_batches(lengths, batch_size, most_tokens)[rank::processes]
+    work = np.cumsum([len(numbers) * lengths[numbers[0]] for numbers in mine])
+    for i, numbers in enumerate(mine):
         if stopped():
             break
         chosen = [features[i] for i in numbers]
@@ -95,6 +98,7 @@ def infer(
         found += zip(numbers.tolist(), rows.outputs(out, chosen), strict=True)
         if "counts" in batch:
             sums += torch.stack((rows.losses(out, batch), batch["counts"])).double().cpu()
+        progress(float(work[i] / work[-1]))
     model.train(was_training)
     if accelerator is not None and processes > 1:
         found = gather_object(found)

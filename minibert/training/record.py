@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +17,15 @@ import torch
 from accelerate import Accelerator
 
 from minibert.atomic import write_text, written
+from minibert.console import Standing
 from minibert.errors import UserError
+from minibert.training.best import Best
 from minibert.training.loop import Step, refuse_not_finite
 from minibert.training.watch import Finding, Watch
 
 MOST_UNREAD = 100  # steps
+SMOOTH = 20  # steps that a loss is the mean of, for people
+POINTS = 240  # of the curve, from the begin to the end
 
 
 class Record:
@@ -27,7 +33,8 @@ class Record:
 
     Args: before: `state` of a run that goes on, which says how much of the old log stays; None for a new one.
         terms: names of the loss terms. lr: highest learning rate. tracker: none, tensorboard or trackio. watch: looks
-        at every step, from its state on; what it finds goes into the log and to `warn`.
+        at every step, from its state on; what it finds goes into the log and to `warn`. measured: of a measurement, the
+        figure that people see beside the best so far, and what they know it by ("dev f1").
     """
 
     def __init__(
@@ -42,11 +49,18 @@ class Record:
         before: dict[str, Any] | None,
         watch: Watch,
         warn: Callable[[str], None],
+        measured: tuple[str, str],
     ) -> None:
         self.watch, self.warn = watch, warn
         self.accelerator, self.terms, self.lr, self.log_every = accelerator, terms, lr, log_every
         self.last_evaluation: dict[str, float] = {}
-        self.note = ""
+        metric, self.score_name = measured
+        self.score = Best(metric)
+        self.score_now: float | None = None
+        self.standing: Standing | None = None
+        self.parts: tuple[str, ...] = ()
+        self.more = self.speed = ""
+        self.curve: dict[int, float] = {}
         self.clock = time.monotonic()
         self.paused = 0.0
         self.tokens: int | None = None
@@ -56,6 +70,10 @@ class Record:
         self.path = out / "log.jsonl" if accelerator.is_main_process else None
         kept = _first_lines(self.path, before["lines"]) if before and self.path is not None else []
         self.lines = before["lines"] if before else 0
+        for line in kept:
+            with suppress(ValueError, LookupError, TypeError):  # no measurement, or a line that somebody has changed
+                found = json.loads(line)
+                self._note_score(found["step"], found["eval"])
         if self.path is not None:
             write_text(self.path, "".join(kept))
         if tracker != "none":
@@ -63,8 +81,8 @@ class Record:
             with self._tracking():
                 accelerator.init_trackers("tensorboard" if tracker == "tensorboard" else out.resolve().name)
 
-    def step(self, step: Step, epoch: int, tokens: int) -> str:
-        """Log a step if it is its turn. tokens: seen in the whole run. Returns: the newest line for people.
+    def step(self, step: Step, epoch: int, tokens: int) -> Standing | None:
+        """Log a step if it is its turn. tokens: seen in the whole run. Returns: how the training stands, for people.
 
         Only when it is a step's turn are its numbers read, for which a GPU has to be waited for.
         """
@@ -75,7 +93,7 @@ class Record:
         if step.step % self.log_every and step.step != 1 and step.share < 1:
             if len(self.unread) >= MOST_UNREAD:
                 self.check()
-            return self.note
+            return self.standing
         self.check()
         now = time.monotonic()
         speed = (tokens - self.tokens) / max(now - self.clock - self.paused, 1e-9)
@@ -88,8 +106,29 @@ class Record:
         }  # fmt: skip
         self._write(line)
         self._track({k: v for k, v in line.items() if k != "step"}, step.step)
-        self.note = f"step {step.step}  loss {loss:.3f}  lr {self.lr * step.rate:.2e}  {speed:,.0f} tokens/s"
-        return self.note
+        # of several losses people see the first, the one that a measurement has too
+        all_losses = [terms[0] for terms in self.watch.losses]
+        recent, before = all_losses[-SMOOTH:], all_losses[:-SMOOTH]
+        smooth = statistics.fmean(recent)
+        self.curve[int(POINTS * step.share)] = smooth
+        moved = f" {trend(before, recent)}" if len(before) >= SMOOTH else ""
+        self.parts = (f"step {step.step}", f"{self.terms[0].replace('_', ' ')} {smooth:.3f}{moved}")
+        self.more, self.speed = f"lr {self.lr * step.rate:.2e}", f"{speed:,.0f} tokens/s"
+        self._stand()
+        return self.standing
+
+    def _stand(self) -> None:
+        """How the training stands after a new line or a new measurement."""
+        parts = list(self.parts)
+        if self.score_now is not None:
+            parts.append(f"{self.score_name} {self.score_now:.4g}")
+        if self.score.value is not None:
+            parts.append(f"best {self.score.value:.4g}")
+        self.standing = Standing(tuple(parts), self.more, self.speed, tuple(self.curve.values()))
+
+    def _note_score(self, step: int, found: dict[str, Any]) -> None:
+        self.score_now = found.get(self.score.metric)
+        self.score.better(math.nan if self.score_now is None else self.score_now, step)
 
     def check(self) -> None:
         """Look at the steps since the last look; to be asked before anything is saved. Raises: UserError where one was
@@ -137,6 +176,9 @@ class Record:
             return
         self.check()
         self.last_evaluation = found
+        self._note_score(step, found)
+        if self.standing is not None:
+            self._stand()
         self._write({"step": step, "eval": found})
         self._track({f"eval_{k}": v for k, v in found.items()}, step)
 
@@ -162,6 +204,13 @@ class Record:
             clean = json.loads(json.dumps(line), parse_constant=lambda name: None)
             with written(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(clean) + "\n")
+
+
+def trend(before: Sequence[float], now: Sequence[float]) -> str:
+    """falling, level or rising, where level is all that two standard errors may explain."""
+    moved = statistics.fmean(now) - statistics.fmean(before)
+    error = math.sqrt(statistics.variance(before) / len(before) + statistics.variance(now) / len(now))
+    return "level" if abs(moved) <= 2 * error else "falling" if moved < 0 else "rising"
 
 
 def _first_lines(path: Path, number: int) -> list[str]:

@@ -6,7 +6,7 @@ Letters in shape comments: B texts of a batch, T tokens, M = B * T rows, D hidde
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,9 @@ class Embedder:
         ]
         return rows, sum(len(ids) > room for ids, _ in sides)
 
-    def vectors(self, rows: Sequence[Row], *, batch_size: int) -> list[Vectors]:
+    def vectors(
+        self, rows: Sequence[Row], *, batch_size: int, progress: Callable[[float], None] = lambda share: None
+    ) -> list[Vectors]:
         """Each row's vector (D,), or its tokens' (T,D) without [CLS] and [SEP]; in order, float32.
 
         Raises: UserError where they are not finite.
@@ -100,7 +102,7 @@ class Embedder:
         autocast: AbstractContextManager[Any] | None = torch.autocast(device, self.dtype) if self.dtype else None
         found, _ = infer(
             self.model, self, rows, pad_id=self.tokenizer.pad_token_id, batch_size=batch_size, autocast=autocast,
-            accelerator=self.accelerator,
+            accelerator=self.accelerator, progress=progress,
         )  # fmt: skip
         if not all(np.isfinite(vectors).all() for vectors in found):
             fix = "minibert embed --precision fp32" if self.dtype else "take a checkpoint from before it diverged"

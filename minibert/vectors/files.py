@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from minibert.atomic import write_whole
-from minibert.console import Console, print_text
+from minibert.console import Console, part_of, print_text
 from minibert.errors import UserError
 from minibert.vectors.embed import Embedder, Vectors, cut_note
 from minibert.vectors.records import Record, Source
@@ -84,10 +84,10 @@ def results(
 ) -> Iterator[tuple[list[Record], list[Tokens], list[Vectors]]]:
     """All records with their tokens and vectors, block by block."""
     done = cut = 0
-    with console.progress("embedding", target.total) as update:
+    with console.progress("embedding", target.total, unit="texts") as update:
         for block in blocks(source, BLOCK_OF_TOKENS if target.tokens else BLOCK):
             rows, more = embedder.rows([record.text for record in block], spans=target.tokens)
-            vectors = embedder.vectors(rows, batch_size=batch_size)
+            vectors = embedder.vectors(rows, batch_size=batch_size, progress=part_of(update, done, len(block)))
             names = embedder.tokenizer.convert_ids_to_tokens
             tokens = [Tokens(names(row.ids[1:-1]) if target.tokens else [], row.spans) for row in rows]
             yield block, tokens, vectors

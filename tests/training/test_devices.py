@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from accelerate import Accelerator
 
+from minibert.console import Console
 from minibert.training import devices
 from minibert.training.devices import Stop, keep_freed_memory, lost_process
 
@@ -54,7 +55,7 @@ def alone(monkeypatch):
 def test_a_signal_waits_and_says_so_and_a_second_one_ends_at_once(alone, capfd, name):
     number = getattr(signal, name)
     before = signal.getsignal(number)
-    with Stop(alone) as stop:
+    with Stop(alone, Console().warn_from_signal) as stop:
         assert stop.agreed() == 0
         signal.raise_signal(number)
         assert stop.agreed() == number
@@ -69,7 +70,7 @@ def test_what_a_launcher_passes_on_is_no_second_signal(alone, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     now = [100.0]
     monkeypatch.setattr(devices, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with Stop(alone) as stop:
+    with Stop(alone, Console().warn_from_signal) as stop:
         signal.raise_signal(signal.SIGINT)
         now[0] += 2.9
         signal.raise_signal(signal.SIGTERM)
@@ -82,7 +83,7 @@ def test_what_a_launcher_passes_on_is_no_second_signal(alone, monkeypatch):
 def test_the_end_of_the_terminal_is_not_heard_under_nohup(alone):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Stop(alone) as stop:
+        with Stop(alone, Console().warn_from_signal) as stop:
             signal.raise_signal(signal.SIGHUP)
             assert stop.agreed() == 0
     finally:

@@ -29,7 +29,7 @@ def step(number, loss=2.0, norm=1.0, finite=None):
 def record(tmp_path):
     return Record(
         tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=None,
-        watch=Watch(("a", "b")), warn=print,
+        watch=Watch(("a", "b")), warn=print, measured=("loss", "dev loss"),
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_an_overflow_that_the_scaler_mended_is_none(record):
 def test_steps_do_not_pile_up(tmp_path):
     record = Record(
         tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10**6, tracker="none", before=None,
-        watch=Watch(("a", "b")), warn=print,
+        watch=Watch(("a", "b")), warn=print, measured=("loss", "dev loss"),
     )  # fmt: skip
     for number in range(2, 3 * MOST_UNREAD):
         record.step(step(number), epoch=0, tokens=0)
@@ -85,7 +85,7 @@ def test_findings_are_said_and_logged_in_order_whenever_somebody_looks(tmp_path)
         said = []
         record = Record(
             folder, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=None,
-            watch=Watch(("a", "b")), warn=said.append,
+            watch=Watch(("a", "b")), warn=said.append, measured=("loss", "dev loss"),
         )  # fmt: skip
         for number in range(1, 91):
             record.step(step(number, loss=2.0 if number < 75 else 9.0), epoch=0, tokens=0)
@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_has_exactly_the_lines_of_its_checkpoint(record, tmp_
     record.note_findings([Finding(1, "kind", "text")])
     again = Record(
         tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=before,
-        watch=Watch(("a", "b"), state=before["watch"]), warn=print,
+        watch=Watch(("a", "b"), state=before["watch"]), warn=print, measured=("loss", "dev loss"),
     )  # fmt: skip
     assert (tmp_path / "log.jsonl").read_text() == written
     assert again.state() == before
