@@ -22,17 +22,19 @@ T = TypeVar("T")
 LENGTHS = ("steps", "epochs", "minutes")  # the three ways to say how long; one of them at a time
 
 
-def opt(default: T, help: str, *, flag: str | None = None) -> T:
-    """One setting: its default, its help with the unit, and its flag where that is not `--name`."""
-    return field(default=default, metadata={"help": help, "flag": flag})
+def opt(default: T, help: str, *, flag: str | None = None, begins: str | None = None) -> T:
+    """One setting: its default, its help with the unit, and its flag where that is not `--name`.
+
+    begins: the section of `--help` that it is the first of; those that follow are in it too.
+    """
+    return field(default=default, metadata={"help": help, "flag": flag, "begins": begins})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """Everything that decides a pre-training run, apart from the corpus and the places of files."""
 
-    # data
-    text_field: str = opt("text", "field or column that holds the text in .jsonl and .parquet files")
+    text_field: str = opt("text", "field or column that holds the text in .jsonl and .parquet files", begins="Data")
     encoding: str = opt("utf-8", "encoding of text files, as Python names it: utf-8, gb18030, utf-16, cp1252 ...")
     language: str = opt("auto", "language code for finding sentence ends (en, zh, de ...); auto: told from each line")
     vocab_size: int = opt(8000, "entries of the vocabulary to train; never more, fewer if the corpus holds no more")
@@ -51,8 +53,7 @@ class PretrainConfig:
     mask_unit: Literal["token", "word"] = opt("token", "hide single tokens or whole words (Chinese words need rjieba)")
     nsp: bool = opt(True, "train next-sentence prediction too; needs two documents or more")
     short_share: float = opt(0.1, "share of examples that are made shorter than the longest, at random")
-    # model
-    layers: int = opt(4, "Transformer layers")
+    layers: int = opt(4, "Transformer layers", begins="Model")
     hidden_size: int = opt(256, "width of a token's vector")
     heads: int = opt(4, "attention heads in a layer; divides hidden-size")
     ffn_size: int = opt(0, "width inside the feed-forward part; 0: four times hidden-size")
@@ -64,12 +65,10 @@ class PretrainConfig:
     attention_dropout: float = opt(0.0, "dropout on attention weights; above 0 the fast attention kernels are lost")
     init: Literal["normal", "neighbour"] = opt("normal", "initial weights: BERT's, or heads that start at neighbours")
     neighbour_share: float = opt(0.5, "with init=neighbour: share of a layer's heads that start so, the rest are free")
-    # training
-    steps: int | None = opt(None, "length of training in optimizer steps")
+    steps: int | None = opt(None, "length of training in optimizer steps", begins="Training")
     epochs: float | None = opt(None, "length of training in passes over the corpus")
     minutes: float | None = opt(None, "length of training by the clock; the schedule ends when the time does")
     batch_size: int = opt(32, "sequences per optimizer step, over all processes")
-    micro_batch_size: int = opt(32, "sequences per forward pass on one process; lower it when memory runs out")
     optimizer: Literal["adamw", "muon"] = opt("adamw", "muon: Muon for the layers' matrices, AdamW for the rest")
     lr: float = opt(1e-3, "highest learning rate of AdamW")
     muon_lr: float = opt(0.02, "highest learning rate of Muon")
@@ -77,20 +76,22 @@ class PretrainConfig:
     weight_decay: float = opt(0.01, "AdamW's weight decay, on all but biases and LayerNorm")
     adam_beta2: float = opt(0.999, "AdamW's second beta")
     clip: float = opt(1.0, "largest norm of the gradient; 0: no clipping")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = opt("auto", "auto: bf16 where the hardware has it, else fp32")
-    gradient_checkpointing: bool = opt(
-        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
-    )
-    compile: bool = opt(False, "compile the model with torch.compile: slower to start, faster steps")
-    # watching and keeping
-    eval_share: float = opt(0.02, "share of the documents held out to measure on")
+    seed: int = opt(0, "everything random follows from it")
+    eval_share: float = opt(0.02, "share of the documents held out to measure on", begins="Measuring and saving")
     eval_examples: int = opt(512, "most examples in one measurement on held-out text")
     eval_every: int = opt(500, "optimizer steps between measurements; 0: only at the start and the end")
     save_every: int = opt(500, "optimizer steps between checkpoints; 0: only at the end")
     keep: int = opt(2, "newest checkpoints kept in RUN/checkpoints")
     log_every: int = opt(10, "optimizer steps between lines of log.jsonl")
     tracker: Literal["none", "tensorboard", "trackio"] = opt("none", "also log to TensorBoard or trackio, inside RUN")
-    seed: int = opt(0, "everything random follows from it")
+    micro_batch_size: int = opt(
+        32, "sequences per forward pass on one process; lower it when memory runs out", begins="Machine"
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = opt("auto", "auto: bf16 where the hardware has it, else fp32")
+    gradient_checkpointing: bool = opt(
+        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
+    )
+    compile: bool = opt(False, "compile the model with torch.compile: slower to start, faster steps")
     workers: int = opt(0, "processes that read and tokenise; 0: one for each core")
 
     def __post_init__(self) -> None:
@@ -154,16 +155,13 @@ class PretrainConfig:
 class FinetuneConfig:
     """Everything that decides how a labelled file is learnt; each task adds its own settings and defaults to these."""
 
-    # data
-    input_format: str = opt("auto", "how input files are laid out; auto: told from the name, or from the text itself")
+    input_format: str = opt(
+        "auto", "how input files are laid out; auto: told from the name, or from the text itself", begins="Data"
+    )
     encoding: str = opt("utf-8", "encoding of text files, as Python names it: utf-8, gb18030, utf-16, cp1252 ...")
     max_length: int = opt(128, "tokens in a row, [CLS] and [SEP] included")
-    # training
-    epochs: float = opt(3.0, "passes over the training file")
+    epochs: float = opt(3.0, "passes over the training file", begins="Training")
     batch_size: int = opt(32, "rows per optimizer step, over all processes")
-    micro_batch_size: int = opt(
-        0, "rows per forward pass on one process; 0: all of them; lower it when memory runs out"
-    )
     lr: float = opt(5e-5, "highest learning rate")
     warmup: float = opt(0.1, "optimizer steps until the highest rate; below 1: as a share of the training")
     weight_decay: float = opt(0.01, "weight decay, on all but biases and LayerNorm")
@@ -173,22 +171,26 @@ class FinetuneConfig:
     attention_dropout: float = opt(0.1, "dropout on attention weights")
     freeze: str = opt("", "keep as they are: embeddings, or a number N for the embeddings and the first N layers")
     scratch: bool = opt(False, "start from random weights of the model's shape: shows what pre-training gives")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = opt(
-        "auto", "of training; auto: bf16 where the hardware has it, else fp32. Measuring is always fp32"
+    seed: int = opt(0, "everything random follows from it")
+    seeds: int = opt(1, "train so many times with seeds from --seed on; mean and deviation are given, the best is kept")
+    best: str = opt(
+        "", "dev metric that chooses the model that is kept (default: the task's own)", begins="Measuring and saving"
     )
-    gradient_checkpointing: bool = opt(
-        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
-    )
-    # choosing and keeping
-    best: str = opt("", "dev metric that chooses the model that is kept (default: the task's own)")
     patience: int = opt(0, "end after so many measurements on dev without a better one; 0: never")
     eval_every: int = opt(0, "optimizer steps between measurements on dev; 0: at the end of each epoch")
     save_every: int = opt(0, "optimizer steps between checkpoints; 0: at each measurement only")
     keep: int = opt(1, "newest checkpoints kept in RUN/checkpoints, beside the best one")
     log_every: int = opt(10, "optimizer steps between lines of log.jsonl")
     tracker: Literal["none", "tensorboard", "trackio"] = opt("none", "also log to TensorBoard or trackio, inside RUN")
-    seed: int = opt(0, "everything random follows from it")
-    seeds: int = opt(1, "train so many times with seeds from --seed on; mean and deviation are given, the best is kept")
+    micro_batch_size: int = opt(
+        0, "rows per forward pass on one process; 0: all of them; lower it when memory runs out", begins="Machine"
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = opt(
+        "auto", "of training; auto: bf16 where the hardware has it, else fp32. Measuring is always fp32"
+    )
+    gradient_checkpointing: bool = opt(
+        False, "keep less for the gradient and compute each layer anew: less memory, about a third slower"
+    )
 
     def __post_init__(self) -> None:
         for name in ("epochs", "lr", "clip"):
@@ -259,6 +261,15 @@ def checked(config: type[Any], name: str, value: Any, where: str) -> Any:
 def known_fields(config: type[Any]) -> dict[str, Field[Any]]:
     """The fields of a settings class by name."""
     return {f.name: f for f in fields(config)}
+
+
+def sections(config: type[Any]) -> dict[str, str]:
+    """For each field: its section of `--help`; the declarations say where one begins."""
+    found, section = {}, ""
+    for name, item in known_fields(config).items():
+        section = item.metadata["begins"] or section
+        found[name] = section
+    return found
 
 
 def resolve(config: type[T], *layers: tuple[str, Mapping[str, Any]]) -> T:

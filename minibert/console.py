@@ -107,6 +107,19 @@ class Console:
         self.rich.print(self._wrapped(title), markup=False, style="bold")
         self.rich.print(table)
 
+    def results(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], then: Sequence[tuple[str, str]]
+    ) -> None:
+        """The end of a run: its table, and what to do next: (for what, the command), which is never broken."""
+        if self.quiet:
+            return
+        self.rich.print()
+        self.grid(title, columns, rows)
+        self.rich.print("next", style="bold")
+        width = max(len(name) for name, _ in then)
+        for name, command in then:
+            self.rich.print(printable(f"{name:<{width}}  {command}"), markup=False)
+
     @contextmanager
     def progress(self, label: str, total: float | None = None, unit: str = "") -> Iterator[Update]:
         """A bar with the time that is left on a terminal; elsewhere a plain line now and then.

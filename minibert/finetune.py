@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,7 +131,13 @@ def finetune(
             describe_run(out, metrics, console)
             write_json(out / "metrics.json", metrics)  # comes last and marks a finished run
             remove(out / "checkpoints")  # nothing goes on from them
-            console.table(f"done: {out}", in_rows(metrics))
+            columns, rows = in_rows(metrics)
+            asked = test or dev or train
+            asked = asked.relative_to(Path.cwd()) if asked.is_relative_to(Path.cwd()) else asked
+            console.results(
+                f"done: {out}, {metrics['steps']:,} steps", columns, rows,
+                [("try it", f"minibert predict --model {shlex.quote(str(out))} {shlex.quote(str(asked))}")],
+            )  # fmt: skip
         accelerator.wait_for_everyone()
         accelerator.end_training()
     return metrics
@@ -565,15 +572,20 @@ def in_short(step: int, epochs: float, scores: Scores, best: Best) -> str:
     return f"step {step}, epoch {epochs:.3g}: dev {shown}{mark}"
 
 
-def in_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The scores as a table for people."""
+def in_rows(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The scores as a table for people: its columns and its rows."""
+    parts = [name for name in ("dev", "test") if name in metrics]
+    if not parts:
+        return [""], [["nothing was measured: add --dev FILE or --test FILE"]]
     rows = []
-    for name in ("dev", "test"):
-        for key, value in metrics.get(name, {}).items():
-            spread = ""
+    for key in dict.fromkeys(key for name in parts for key in metrics[name]):
+        row = [key]
+        for name in parts:
+            value = metrics[name].get(key)
+            row.append("" if value is None else f"{value:.4g}")
             if "mean" in metrics:
-                spread = f"   (mean {metrics['mean'][name][key]:.4g} +- {metrics['deviation'][name][key]:.2g})"
-            rows.append((f"{name} {key}", f"{value:.4g}{spread}"))
-    if not rows:
-        rows.append(("nothing was measured", "add --dev FILE or --test FILE"))
-    return rows
+                mean, deviation = metrics["mean"][name].get(key), metrics["deviation"][name].get(key)
+                row.append("" if mean is None else f"{mean:.4g} +- {deviation:.2g}")
+        rows.append(row)
+    spread = [f"mean of {len(metrics['seeds'])} seeds"] if "mean" in metrics else []
+    return ["", *(column for name in parts for column in (name, *spread))], rows

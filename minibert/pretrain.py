@@ -265,7 +265,10 @@ def _pretrain(  # noqa: C901 - one story, told in order
         if main:
             describe_run(out, metrics, console)
             write_json(out / "metrics.json", metrics)
-            console.table(f"done: {out}", pretraining.in_rows(metrics))
+            console.results(
+                f"done: {out}, {metrics['steps']:,} steps, {metrics['tokens']:,} tokens",
+                pretraining.COLUMNS, pretraining.in_rows(metrics), pretraining.what_next(out, tokenizer),
+            )  # fmt: skip
         accelerator.wait_for_everyone()
         accelerator.end_training()
     return metrics

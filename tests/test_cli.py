@@ -267,7 +267,7 @@ def test_a_closed_terminal_ends_the_program_cleanly():
         "cli.commands.main = lambda **how: os.kill(os.getpid(), signal.SIGHUP)\n"
     )
     nohup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-    for before, status, said in (("", 129, "\nminibert: ended by SIGHUP\n"), (nohup, 0, "")):
+    for before, status, said in (("", 129, "minibert: ended by SIGHUP\n"), (nohup, 0, "")):
         done = subprocess.run([sys.executable, "-c", before + code + "cli.main()"], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (status, said)
 

@@ -21,14 +21,17 @@ from minibert.cli.export import export
 from minibert.cli.fill_mask import fill_mask
 from minibert.cli.finetune import finetune
 from minibert.cli.lists import recipes, tasks
+from minibert.cli.options import HELP_SETTINGS, Context
 from minibert.cli.predict import evaluate, predict
 from minibert.cli.prepare import prepare
 from minibert.cli.pretrain import pretrain
 from minibert.cli.report import report
 from minibert.cli.trace import trace
 from minibert.cli.vocab import vocab
+from minibert.console import has_colour
 from minibert.errors import UserError, printable
 
+FIX = "\n  fix: "  # as a UserError writes it
 OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 OF_THE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -75,17 +78,25 @@ def main() -> None:
         say_error(str(lost))
         leave(2)
     except SystemExit as ended:
+        if isinstance(ended, Ended) and os.environ.get("RANK", "0") == "0":
+            with suppress(OSError):  # of a terminal that is gone
+                click.echo(f"minibert: ended by {ended.by}", err=True)
         if isinstance(ended.code, str):
             raise
         leave(ended.code or 0)
 
 
+class Ended(SystemExit):
+    """The end that a signal has asked for; said when all else that is on the terminal is whole."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.by = signal.Signals(number).name
+
+
 def told_to_end(number: int, frame: object) -> None:
     """What SIGTERM and the end of the terminal do outside of training."""
-    if os.environ.get("RANK", "0") == "0":
-        with suppress(OSError):  # not by print: the signal may have come in the middle of one
-            os.write(2, f"\nminibert: ended by {signal.Signals(number).name}\n".encode())
-    sys.exit(128 + number)
+    raise Ended(number)
 
 
 def leave(code: int) -> None:
@@ -104,9 +115,12 @@ def leave(code: int) -> None:
 
 def say_error(text: str) -> None:
     """One message on stderr; of several processes on a machine the first that has something to say says it."""
+    word, (problem, fix, mend) = "error:", printable(text).partition(FIX)
+    if has_colour(sys.stderr):
+        word, mend = click.style(word, fg="red", bold=True), click.style(mend, fg="green")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_first_to_speak():
         with suppress(OSError):  # standard error may go to the full disk that is spoken of
-            click.echo(f"minibert: error: {printable(text)}", err=True)
+            click.echo(f"minibert: {word} {problem}{fix}{mend}", err=True)
 
 
 def is_first_to_speak() -> bool:
@@ -121,14 +135,38 @@ def is_first_to_speak() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """The commands, in the sections in which a newcomer looks for them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, found in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(str(command.name), in_short(command)) for command in found])
+
+
+def in_short(command: click.Command) -> str:
+    """The first words of a command's help, up to a colon or the end of the sentence."""
+    return command.get_short_help_str(1000).split(":")[0].rstrip(".")
+
+
+@click.group(cls=Commands, context_settings=HELP_SETTINGS, invoke_without_command=True)
 @click.version_option(__version__, prog_name="minibert")
-def commands() -> None:
-    """From raw text to a BERT, and from a BERT to an answer."""
+@click.pass_context
+def commands(ctx: click.Context) -> None:
+    """From raw text to a BERT, and from a BERT to an answer. `minibert COMMAND --help` says more."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
-for command in (
-    pretrain, prepare, finetune, predict, evaluate, vocab, check, fill_mask, report, attention, trace, embed, convert,
-    export, tasks, recipes,
-):  # fmt: skip
+SECTIONS = {
+    "Train": (pretrain, finetune),
+    "Use a model": (fill_mask, predict, evaluate, embed),
+    "Look inside": (report, attention, trace),
+    "Before training": (check, vocab, prepare),
+    "Other formats": (convert, export),
+    "Lists": (recipes, tasks),
+}
+commands.context_class = Context
+for command in (command for found in SECTIONS.values() for command in found):
+    command.context_class = Context
     commands.add_command(command)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from minibert.cli.options import QUIET
+
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
@@ -24,7 +26,7 @@ import click
     help="Open the result, and SOURCE where it can, with transformers (to be installed) and compare the outputs.",
 )  # fmt: skip
 @click.option("--verbose", is_flag=True, help="Name every weight: as it was stored, and as it is called now.")
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@QUIET
 def convert(
     source: Path, out: Path, head: Any, tokenizer: Path | None, verify: bool, verbose: bool, quiet: bool
 ) -> None:

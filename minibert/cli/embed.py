@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from minibert.cli.predict import BATCH_SIZE, PRECISION_HELP, PRECISIONS, QUIET, refuse_model_folder
+from minibert.cli.options import QUIET
+from minibert.cli.predict import BATCH_SIZE, PRECISION_HELP, PRECISIONS, refuse_model_folder
 from minibert.cli.sources import labelled_file
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from minibert.cli.options import QUIET
+
 
 @click.command()
 @click.option("--model", type=click.Path(path_type=Path), required=True, help="Run folder or any BERT checkpoint.")
@@ -29,7 +31,7 @@ import click
     "--text", type=click.Path(path_type=Path),
     help="Text file whose first lines the result is compared and measured on [default: random tokens].",
 )  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@QUIET
 def export(model: Path, out: Path, format: str, head: Any, int8: bool, text: Path | None, quiet: bool) -> None:
     """Write a model for other programs: ONNX, torch.export, or Hugging Face's files alone.
 

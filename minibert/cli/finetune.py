@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from minibert.cli.options import DRY_RUN, QUIET, SHOW_CONFIG
 from minibert.cli.task_options import TaskCommand
 from minibert.config import load_recipe, resolve
 from minibert.errors import UserError
@@ -25,17 +26,16 @@ FILES = ("model", "train", "dev", "test")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
 @click.option("--recipe", help="Preset: a name of `minibert recipes`, a TOML file or settings.json; options win.")
 @click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out, exactly as if it had not ended.")
-@click.option("--show-config", is_flag=True, help="Print the settings that would be used, as JSON, and end.")
-@click.option("--dry-run", is_flag=True, help="Read the data, print its summary, and end before the first step.")
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@SHOW_CONFIG
+@DRY_RUN
+@QUIET
 def finetune(
     task: str | None, model: Path | None, train: Path | None, dev: Path | None, test: Path | None, out: Path | None,
     recipe: str | None, resume: bool, show_config: bool, dry_run: bool, quiet: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Learn a task from a labelled file: classify texts, tag words, answer questions.
 
-    Options whose help begins with a task's name are that task's own. Defaults are those of BERT's paper; the recipes
-    fit small models.
+    Defaults are those of BERT's paper; the recipes fit small models.
     """
     from minibert import run_folder
     from minibert.tasks import find_tasks

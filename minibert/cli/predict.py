@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from minibert.cli.options import QUIET
 from minibert.cli.sources import labelled_file
 from minibert.cli.task_options import EvaluateCommand, PredictCommand
 from minibert.errors import UserError
@@ -26,7 +27,6 @@ PRECISION = click.option(
     "--precision", type=click.Choice([*PRECISIONS, "int8"]), default="fp32", show_default=True,
     help=f"{PRECISION_HELP} int8: on CPUs, faster still; `evaluate` says what it loses.",
 )  # fmt: skip
-QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
 
 
 @click.command(cls=PredictCommand)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from minibert.atomic import temporary_folder
-from minibert.cli.options import setting_options
+from minibert.cli.options import QUIET, setting_options
 from minibert.cli.sources import corpus_sources, full_name, on_disk
 from minibert.cli.vocab import OF_A_NEW_VOCABULARY
 from minibert.config import PretrainConfig, default_of, known_fields
@@ -33,7 +33,7 @@ SETTINGS = ("encoding", "text_field", "language", "mask_unit", "lowercase", "str
     type=click.Path(path_type=Path),
     help="Folder for files of other places [default: $MINIBERT_CACHE or ~/.cache/minibert].",
 )
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@QUIET
 @setting_options(PretrainConfig, only=SETTINGS)
 def prepare(
     corpus: tuple[str, ...], out: str, tokenizer: str, shard: str, cache: Path | None, quiet: bool, **settings: Any

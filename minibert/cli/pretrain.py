@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from minibert.atomic import temporary_folder
-from minibert.cli.options import DEFAULT_RECIPE, setting_options
+from minibert.cli.options import (
+    DEFAULT_RECIPE,
+    DRY_RUN,
+    LAST,
+    QUIET,
+    SHOW_CONFIG,
+    Option,
+    SectionedCommand,
+    setting_options,
+)
 from minibert.cli.sources import corpus_files, full_name, on_disk
 from minibert.config import PretrainConfig, load_recipe, resolve
 from minibert.errors import UserError
@@ -24,7 +33,7 @@ OF_A_NEW_VOCABULARY = ("vocab_size", "lowercase", "strip_accents")
 OF_READING_TEXT = ("encoding", "text_field", "language", *OF_A_NEW_VOCABULARY)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("corpus", nargs=-1)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to make; it holds the model in the end.")
 @click.option(
@@ -36,12 +45,14 @@ OF_READING_TEXT = ("encoding", "text_field", "language", *OF_A_NEW_VOCABULARY)
 @click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out, exactly as if it had not ended.")
 @click.option(
     "--cache",
+    cls=Option,
+    section=LAST,
     type=click.Path(path_type=Path),
     help="Folder for prepared data [default: $MINIBERT_CACHE or ~/.cache/minibert].",
 )
-@click.option("--show-config", is_flag=True, help="Print the settings that would be used, as JSON, and end.")
-@click.option("--dry-run", is_flag=True, help="Read the data, print its summary, and end before the first step.")
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@SHOW_CONFIG
+@DRY_RUN
+@QUIET
 @setting_options(PretrainConfig)
 def pretrain(
     corpus: tuple[str, ...], out: Path | None, recipe: str | None, start_from: str | None, tokenizer: str | None,

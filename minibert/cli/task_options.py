@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from minibert.cli.options import setting_option
-from minibert.config import FinetuneConfig, default_of, kinds, known_fields
+from minibert.cli.options import Option, SectionedCommand, setting_option
+from minibert.config import FinetuneConfig, default_of, kinds, known_fields, sections
 
 OF_INPUT = ("input_format", "encoding", "max_length")  # settings that prediction has too
 
 
-class TaskCommand(click.Command):
+class TaskCommand(SectionedCommand):
     """A command whose options come from the tasks. They are looked up when they are needed: tasks import numpy.
 
     Class attributes: training: all settings; otherwise those that reading, windows and answers depend on. format_flags:
@@ -46,7 +46,7 @@ def task_options(training: bool, format_flags: tuple[str, ...]) -> list[click.Pa
 
     found = find_tasks()
     configs = {name: kind.Config for name, kind in found.items()}
-    shared = known_fields(FinetuneConfig)
+    shared = sections(FinetuneConfig)
     owners: dict[str, list[str]] = {}
     for task, config in configs.items():
         for name in known_fields(config):
@@ -58,11 +58,12 @@ def task_options(training: bool, format_flags: tuple[str, ...]) -> list[click.Pa
         values = {task: default_of(known_fields(configs[task])[name]) for task in tasks}
         default: Any = values[tasks[0]]
         if len(set(map(repr, values.values()))) > 1:
-            default = ", ".join(f"{task} {value}" for task, value in values.items())
+            default = ", ".join(f"{task} {value}" for task, value in values.items() if value is not None)
         flags, how = setting_option(
             name, known_fields(config)[name], kinds(config)[name][0], default,
             whose="" if name in shared else f"({', '.join(tasks)}) ",
             also=format_flags if name == "input_format" else (),
         )  # fmt: skip
-        options.append(click.Option(flags, **how))
+        its = f"Task{'s' * (len(tasks) > 1)} {' and '.join(tasks)} alone"
+        options.append(Option(flags, section=shared.get(name, its), **how))
     return options

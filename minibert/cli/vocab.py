@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from minibert.atomic import refuse_full, temporary_folder
+from minibert.cli.options import QUIET
 from minibert.cli.sources import corpus_files
 from minibert.errors import UserError
 
@@ -55,7 +56,7 @@ MOST = 10**7  # entries; the trainer makes room for all of them at once
 @click.option(
     "--text-field", default="text", show_default=True, help="Field that holds the text in .jsonl and .parquet."
 )
-@click.option("--quiet", is_flag=True, help="Print warnings and errors alone.")
+@QUIET
 def vocab(
     corpus: tuple[str, ...], out: Path, extend: Path | None, add: int, min_count: int, vocab_size: int,
     lowercase: bool, strip_accents: bool | None, encoding: str, text_field: str, quiet: bool,

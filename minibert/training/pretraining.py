@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,16 +167,30 @@ def in_short(found: dict[str, float]) -> str:
     return line + (f", next sentence {found['nsp_accuracy']:.1%}" if "nsp_accuracy" in found else "")
 
 
-def in_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """A measurement as a table for people."""
-    rows = [("steps", f"{found['steps']:,}"), ("tokens seen", f"{found['tokens']:,}")]
-    if "mlm_loss" in found:
-        blind_accuracy, blind_perplexity = f"{found['unigram_accuracy']:.1%}", math.exp(found["unigram_loss"])
-        rows += [
-            ("[MASK] accuracy", f"{found['masked_accuracy']:.1%}   (the commonest token everywhere: {blind_accuracy})"),
-            ("[MASK] perplexity", f"{found['masked_perplexity']:.1f}   (word counts alone: {blind_perplexity:.1f})"),
-            ("MLM loss", f"{found['mlm_loss']:.3f} over all targets, accuracy {found['mlm_accuracy']:.1%}"),
-        ]
+COLUMNS = ("on held-out text", "this model", "without context")
+
+
+def in_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """A measurement as a table for people, beside who looks at word counts alone, or throws a coin."""
+    if "mlm_loss" not in found:
+        return [("nothing was held out", "", "")]
+    rows = [
+        ("[MASK] accuracy", f"{found['masked_accuracy']:.1%}", f"{found['unigram_accuracy']:.1%}"),
+        ("[MASK] perplexity", f"{found['masked_perplexity']:,.1f}", f"{math.exp(found['unigram_loss']):,.1f}"),
+        ("MLM accuracy, all targets", f"{found['mlm_accuracy']:.1%}", ""),
+        ("MLM loss, all targets", f"{found['mlm_loss']:.3f}", ""),
+    ]
     if "nsp_accuracy" in found:
-        rows.append(("next sentence", f"{found['nsp_accuracy']:.1%} right"))
+        rows.append(("next sentence", f"{found['nsp_accuracy']:.1%}", "50.0%"))
     return rows
+
+
+def what_next(out: Path, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
+    """Commands that try the model of a run."""
+    han = sum("\u4e00" <= token[-1] <= "\u9fff" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    text = "今天天气很[MASK]。" if han > len(tokenizer) / 4 else "The [MASK] is blue."
+    run = shlex.quote(str(out))
+    return [
+        ("try it", f"minibert fill-mask --model {run} {shlex.quote(text)}"),
+        ("teach it a task", f"minibert finetune --task cls --model {run} --train FILE --out RUN"),
+    ]
