@@ -113,12 +113,16 @@ class Console:
         """The end of a run: its table, and what to do next: (for what, the command), which is never broken."""
         if self.quiet:
             return
+        from rich.cells import cell_len
+
         self.rich.print()
         self.grid(title, columns, rows)
         self.rich.print("next", style="bold")
         width = max(len(name) for name, _ in then)
+        longest = max(cell_len(command) for _, command in then)
+        between = "\n    " if width + 4 + longest > self.rich.width else " " * 2
         for name, command in then:
-            self.rich.print(printable(f"{name:<{width}}  {command}"), markup=False)
+            self.rich.print(printable(f"  {name:<{width}}{between}{command}"), markup=False)
 
     @contextmanager
     def progress(self, label: str, total: float | None = None, unit: str = "") -> Iterator[Update]:

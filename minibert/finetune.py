@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from math import ceil
@@ -242,7 +242,8 @@ class Run:
         said: dict[str, Any] = {"step": step}
         for name in ("dev", "test"):
             if name in self.parts:
-                measured = self.measure(model, name, task, stop, tune=False)
+                with self.console.progress(f"measuring {name}", 1.0) as update:
+                    measured = self.measure(model, name, task, stop, tune=False, progress=update)
                 if stop.agreed():
                     return result
                 result[name] = measured.scores
@@ -264,7 +265,10 @@ class Run:
         """(K,): the sums of the loss terms over a batch."""
         return self.task.losses(self.task.forward(model, batch), batch)
 
-    def measure(self, model: nn.Module, name: str, task: AnyTask, stop: Stop, *, tune: bool = True) -> Measured:
+    def measure(
+        self, model: nn.Module, name: str, task: AnyTask, stop: Stop, *, tune: bool = True,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> Measured:  # fmt: skip
         """A model on dev or test, in float32; the same on all processes. tune: choose the task's settings on it.
 
         Where a signal came meanwhile there are no scores.
@@ -273,7 +277,7 @@ class Run:
         outputs, loss = infer(
             in_float32(model), task, part.features, pad_id=self.tokenizer.pad_token_id,
             batch_size=self.config.micro_batch_size or self.config.batch_size, accelerator=accelerator,
-            stopped=lambda: bool(stop.signal),
+            stopped=lambda: bool(stop.signal), progress=progress,
         )  # fmt: skip
         if stop.agreed():
             return Measured({}, [], task)
