@@ -319,10 +319,10 @@ class _Bar(_Way):
         share = self.share
         end = Text("" if share is None else f" {int(100 * share):3d}%", "bold")
         speed = self.standing.speed if self.standing else self.amount()
-        for text, style in ((self.time(), "cyan"), (speed, "dim")):
-            if text:
-                end.append(f"  {text}", style)
         line = Text(self.label, "bold")
+        for text, style in ((self.time(), "cyan"), (speed, "dim")):
+            if text and line.cell_len + end.cell_len + 2 + len(text) <= width:
+                end.append(f"  {text}", style)
         room = min(40, width - line.cell_len - 1 - end.cell_len)
         if share is not None and room >= 5:
             full = int(room * share)

@@ -142,7 +142,7 @@ def resume_with(command: str, out: Path) -> str:
     """The words that tell how to go on with an unfinished run."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     program = "accelerate launch -m minibert" if several else "minibert"
-    return f"resume with: {program} {command} --out {shlex.quote(str(out))} --resume"
+    return f"resume with: `{program} {command} --out {shlex.quote(str(out))} --resume`"
 
 
 def publish(out: Path, fill: Callable[[Path], None]) -> None:

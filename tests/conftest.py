@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import random
@@ -192,3 +193,22 @@ def browser_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert faults == []
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Any]]:
+    """Runs code on a pseudo-terminal: terminal(code, *args, columns=80, NO_COLOR="1"), a Terminal of terminal.py."""
+    spec = importlib.util.spec_from_file_location("terminal", Path(__file__).with_name("terminal.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    started: list[Any] = []
+
+    def start(*args: Any, **how: Any) -> Any:
+        started.append(module.Terminal(*args, **how))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.clear_up()

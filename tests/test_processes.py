@@ -429,7 +429,7 @@ def test_under_a_launcher(folder, tmp_path, launcher, how, call, saved):
         assert "error: process 0: another process of this run has ended" in done.stderr
     else:
         assert done.stderr.count("SIGTERM: saving, then ending") == 1
-        assert done.stderr.count("resume with: accelerate launch -m minibert pretrain --out") == 1
+        assert done.stderr.count("resume with: `accelerate launch -m minibert pretrain --out") == 1
         assert "minibert: error" not in done.stderr
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == [f"step-{saved:06d}"]
     run(*resuming(tmp_path, "run"))
