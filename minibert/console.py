@@ -57,11 +57,13 @@ class Console:
         self.quiet, self.silent = quiet or silent, silent
         self.live = is_live(sys.stderr)
         self.bar: _Bar | None = None  # what is on the screen now
-        # a log file is as wide as its lines: no table is cut off there
+        # a log file is as wide as its lines: no table is cut off there. A terminal knows its width better than variables
+        # of the environment, which stay as they were when it is resized.
         self.rich = Rich(
             file=cast(IO[str], Steady(sys.stderr)), highlight=False, emoji=False, soft_wrap=True,
             force_terminal=self.live, force_jupyter=False, color_system="auto" if has_colour(sys.stderr) else None,
             width=None if self.live else 400,
+            _environ={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
         )  # fmt: skip
 
     def say(self, text: str = "") -> None:

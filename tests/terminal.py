@@ -35,7 +35,8 @@ class Terminal:
         self.stream = pyte.ByteStream(self.screen)
         self.resize(columns)
         gate, self.gate = os.pipe()
-        inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+        foreign = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")  # of whoever runs the tests
+        inherited = {name: value for name, value in os.environ.items() if name not in foreign}
         self.process = subprocess.Popen(
             [sys.executable, "-c", BEGIN + code, str(gate), *map(str, args)],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True, pass_fds=(gate,),

@@ -122,7 +122,7 @@ with console.progress("training", 1.0) as update:
 
 
 def test_a_window_of_another_width_is_filled_and_no_more(terminal):
-    shell = terminal(SHOWN, columns=100)
+    shell = terminal(SHOWN, columns=100, COLUMNS="100", LINES="40")  # exported, as some shells do
     halfway(shell)
     shell.resize(60)
     shell.until(lambda lines: "tokens/s" in lines[-2] and len(lines[-2]) < 60)
