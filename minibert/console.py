@@ -57,8 +57,8 @@ class Console:
         self.quiet, self.silent = quiet or silent, silent
         self.live = is_live(sys.stderr)
         self.bar: _Bar | None = None  # what is on the screen now
-        # a log file is as wide as its lines: no table is cut off there. A terminal knows its width better than variables
-        # of the environment, which stay as they were when it is resized.
+        # a log file is as wide as its lines: no table is cut off there; a terminal knows its width better than what an
+        # environment was given before it was resized
         self.rich = Rich(
             file=cast(IO[str], Steady(sys.stderr)), highlight=False, emoji=False, soft_wrap=True,
             force_terminal=self.live, force_jupyter=False, color_system="auto" if has_colour(sys.stderr) else None,
@@ -304,7 +304,7 @@ class _Bar(_Way):
     def __rich_console__(self, console: Rich, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        width = min(options.max_width, WIDEST) - 1  # a terminal may go to the next line with the last column
+        width = options.max_width - 1  # a terminal may go to the next line with the last column
         lines = [self.first_line(width, options.ascii_only)]
         if self.standing is not None:
             lines.append(self.second_line(self.standing, width, options.ascii_only))

@@ -132,10 +132,11 @@ def test_a_window_of_another_width_is_filled_and_no_more(terminal):
 
 
 def test_no_color_takes_the_colours_and_leaves_the_bar(terminal):
-    shells = [terminal(SHOWN), terminal(SHOWN, NO_COLOR="1"), terminal(SHOWN, NO_COLOR="")]
+    environments = ({}, {"NO_COLOR": "1"}, {"NO_COLOR": ""}, {"NO_COLOR": "1", "FORCE_COLOR": ""})
+    shells = [terminal(SHOWN, **environment) for environment in environments]
     for shell in shells:
         assert halfway(shell)[0].startswith("training ━")
-    assert [bool(COLOURS.search(shell.raw)) for shell in shells] == [True, False, True]
+    assert [bool(COLOURS.search(shell.raw)) for shell in shells] == [True, False, True, False]
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(terminal):
@@ -177,7 +178,7 @@ def test_prose_is_broken_between_words_and_commands_are_not(terminal):
     code = (
         TRAINING
         + """
-console.warn("the text is long, " * 5 + "resume with: `minibert pretrain --out runs/one --resume`")
+console.warn("the text is long, " * 4 + "resume with: `minibert pretrain --out runs/one --resume`")
 console.table("data", [("documents", "many words of a value " * 4)])
 console.results("done", ["", "dev"], [["accuracy", "0.5"]], [("try it", "minibert predict --model " + "x" * 50)])
 """
@@ -185,7 +186,7 @@ console.results("done", ["", "dev"], [["accuracy", "0.5"]], [("try it", "miniber
     lines = terminal(code, columns=60).end()
     assert lines[:4] == [
         "warning: the text is long, the text is long, the text is",
-        "  long, the text is long, the text is long, resume with:",
+        "  long, the text is long, resume with:",
         "  `minibert pretrain --out runs/one --resume`",
         "data",
     ]
@@ -193,6 +194,11 @@ console.results("done", ["", "dev"], [["accuracy", "0.5"]], [("try it", "miniber
     assert lines[-6:] == [
         "          dev", "accuracy  0.5", "next", "  try it", "    minibert predict --model " + "x" * 31, "x" * 19,
     ]  # fmt: skip
+
+
+def test_prose_on_a_wide_terminal_stays_readable(terminal):
+    lines = terminal(TRAINING + "console.say('some words ' * 40)", columns=200).end()
+    assert 90 < max(map(len, lines)) <= 100
 
 
 # ---- in a pipe
