@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +104,10 @@ def test_pretrain_then_fill_mask(corpus, tmp_path):
     done = run("pretrain", corpus, "--out", tmp_path / "run", *SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
+    assert re.search(r"^\[MASK\] accuracy +\d+\.\d% +\d+\.\d%$", done.stderr, re.MULTILINE)
+    (command,) = re.findall(r"^  try it +minibert (.*)$", done.stderr, re.MULTILINE)
+    tried = run(*shlex.split(command))
+    assert (tried.returncode, tried.stdout.count("%")) == (0, 5), tried.stderr
     answers = run("fill-mask", "--model", tmp_path / "run", "--top-k", 3, "the [MASK] runs and [MASK] sings")
     assert answers.returncode == 0, answers.stderr
     lines = answers.stdout.splitlines()
@@ -330,3 +336,117 @@ def test_resuming_a_finished_run_clears_up_what_a_kill_at_its_end_has_left(tmp_p
     assert "nothing to resume" in done.stderr
     left = {path.name for path in tmp_path.iterdir()} - {"settings.json", "metrics.json"}
     assert left == ({"checkpoints"} if command == "pretrain" else set())  # a fine-tuning's are of no use any more
+
+
+# ---- on a terminal
+
+PROGRAM = "import runpy\nrunpy.run_module('minibert', run_name='__main__', alter_sys=True)\n"
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["pretrain"], ["pretrain", "--layers", "three"], ["nonsense"], ["recipes", "\x1b[31mred"]],
+    ids=["ours", "a value", "a command", "control characters"],
+)
+def test_errors_have_one_look_and_in_a_pipe_the_same_characters(words, terminal):
+    plain = run(*words)
+    refused(plain, "\n  fix: ")
+    assert "\x1b" not in plain.stderr
+    for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        shell = terminal(PROGRAM, *words, columns=200, **environment)
+        shell.end()
+        shown = shell.raw.decode().replace("\r\n", "\n")
+        assert shell.code == 2
+        assert SGR.sub("", shown) == plain.stderr
+        assert bool(SGR.search(shown)) == coloured
+        if coloured:
+            assert shown.startswith("minibert: \x1b[31m\x1b[1merror:\x1b[0m ")
+            assert "\n  fix: \x1b[32m" in shown
+
+
+SECTIONS = {
+    "pretrain": ["Main options", "Data", "Model", "Training", "Measuring and saving", "Machine", "More"],
+    "finetune": [
+        "Main options", "Data", "Training", "Measuring and saving", "Machine", "Task cls alone", "Task ner alone",
+        "Tasks ner and qa alone", "Task qa alone", "More",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SECTIONS)
+def test_help_has_sections_is_plain_in_a_pipe_and_never_wide(command, terminal):
+    wide = run(command, "--help", env={**os.environ, "COLUMNS": "300"}).stdout
+    assert re.findall(r"^(\S.*):$", wide, re.MULTILINE) == SECTIONS[command]
+    assert 90 < max(map(len, wide.splitlines())) <= 100
+    assert "\x1b" not in wide
+    main, more = wide.split("Main options:\n")[1].split("\n\n")[0], wide.split("More:\n")[1]
+    assert "--out PATH" in main
+    assert [line.split()[0] for line in more.splitlines() if line[2:3] == "-"][-3:] == ["--dry-run", "--quiet", "-h,"]
+    shell = terminal(PROGRAM, command, "--help", columns=102)
+    lines = shell.end()
+    assert "\n".join(lines) == wide.strip("\n")
+    assert b"\x1b[1mMain options:\x1b[0m" in shell.raw
+
+
+def test_every_setting_stands_in_its_section_once():
+    from minibert.config import FinetuneConfig, PretrainConfig, sections
+
+    assert set(sections(PretrainConfig).values()) == set(SECTIONS["pretrain"][1:-1])
+    assert set(sections(FinetuneConfig).values()) == set(SECTIONS["finetune"][1:5])
+    shown = run("pretrain", "--help").stdout
+    for name in sections(PretrainConfig):
+        flag = {"lowercase": "--uncased"}.get(name, f"--{name.replace('_', '-')}")
+        assert len(re.findall(rf"^  {flag}(?![\w-])", shown, re.MULTILINE)) == 1, name
+
+
+def test_the_program_alone_shows_every_command():
+    from minibert.cli import commands
+
+    done = run()
+    assert done.returncode == 0
+    assert done.stdout == run("--help").stdout
+    assert done.stderr == ""
+    listed = re.findall(r"^  ([a-z][a-z-]*)  ", done.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(commands.commands)
+
+
+def test_ctrl_c_in_the_middle_of_training_leaves_a_whole_screen_and_says_how_to_go_on(corpus, tmp_path, terminal):
+    words = ["pretrain", corpus, "--out", tmp_path / "run", *SMALL, "--steps", "1000000", "--eval-every", "0"]
+    shell = terminal(PROGRAM, *words, columns=60)
+    shell.until(lambda lines: re.search(r"left .*\n.*(falling|level|rising)  held-out", "\n".join(lines[-2:])))
+    *_, bar, standing = shell.lines()
+    assert re.match(r"training ─+   0%  .* left  [\d,]+ tokens/s$", bar)
+    assert re.match(r"step \d+  mlm loss \d\.\d{3} [a-z]+  held-out \d\.\d", standing)
+    shell.press(b"\x03")
+    lines = shell.end()
+    assert shell.code == 130
+    assert [line[:9] for line in lines if line.startswith("training ")] == ["training "]
+    assert lines.count("SIGINT: saving, then ending; once more ends at once") == 1
+    assert "which is saved; resume with:" in "".join(lines[-4:])
+    assert shlex.quote(str(tmp_path / "run")) in "".join(lines[-4:])
+    assert max(map(len, lines)) <= 60
+    assert not shell.screen.cursor.hidden
+
+
+def test_ctrl_c_before_the_training_is_one_line(terminal):
+    code = """
+import minibert.cli as cli
+from minibert.console import Console
+def command(**how):
+    with Console().progress("tokens", unit="characters") as update:
+        update(1)
+        wait()
+cli.commands.main = command
+cli.main()
+"""
+    for keys, number, code_of in ((b"\x03", 130, "minibert: interrupted"), (None, 143, "minibert: ended by SIGTERM")):
+        shell = terminal(code)
+        shell.until(lambda lines: lines[0].startswith("tokens  in 0:00  1 characters"))
+        if keys is None:
+            shell.process.terminate()
+        else:
+            shell.press(keys)
+        first, second = shell.end()
+        assert first.startswith("tokens  in 0:")
+        assert (second, shell.code) == (code_of, number)

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from minibert.corpus.batches import Cursor
 from minibert.errors import UserError
 from minibert.training.loop import Step
-from minibert.training.record import MOST_UNREAD, Record
+from minibert.training.record import MOST_UNREAD, POINTS, Record, trend
 from minibert.training.watch import Finding, Watch
 
 
@@ -150,3 +150,68 @@ def test_tracker_on_a_full_disk_is_named_and_its_thread_says_nothing(record, tmp
         record.evaluation(0, {"loss": 1.0})
     assert threading.excepthook is hook
     assert "Traceback" not in capsys.readouterr().err
+
+
+# ---- for people
+
+
+def test_people_see_a_smooth_loss_its_trend_and_the_newest_score_beside_the_best(record):
+    for number in range(1, 101):
+        shown = record.step(step(number, loss=5 - number / 50), epoch=0, tokens=64 * number)
+        if number == 60:
+            record.evaluation(number, {"loss": 3.5})
+        if number == 80:
+            record.evaluation(number, {"loss": 3.75})
+            assert record.standing.parts[-2:] == ("dev loss 3.75", "best 3.5")  # at once, not with the next line
+    # the mean of the last twenty steps, of the first term, which a measurement has too
+    assert shown.parts == ("step 100", "a 3.190 falling", "dev loss 3.75", "best 3.5")
+    assert (shown.more, shown.speed[-9:]) == ("lr 5.00e-04", " tokens/s")
+    assert shown.curve[0] == pytest.approx(4.98)
+    assert shown.curve[-1] == pytest.approx(3.19)
+
+
+def test_the_curve_stays_short_in_a_long_run(tmp_path):
+    record = Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=1, tracker="none", before=None,
+        watch=Watch(("a", "b")), warn=print, measured=("loss", "dev loss"),
+    )  # fmt: skip
+    for number in range(1, 1001):
+        shown = record.step(step(number), epoch=0, tokens=0)
+    assert POINTS <= len(shown.curve) <= POINTS + 1
+
+
+def test_a_run_that_goes_on_knows_its_best_score(record, tmp_path):
+    record.evaluation(1, {"loss": 2.0})
+    record.evaluation(2, {"loss": 3.0})
+    record.evaluation(3, {"loss": math.nan})
+    record.step(step(10), epoch=0, tokens=64)
+    before = record.state()
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 11, "eval": {"loss": 1.0}}\n')  # that the run will come to once more
+    again = Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none", before=before,
+        watch=Watch(("a", "b"), state=before["watch"]), warn=print, measured=("loss", "dev loss"),
+    )  # fmt: skip
+    assert again.step(step(20), epoch=0, tokens=0).parts[2:] == ("best 2",)
+
+
+def test_a_log_that_somebody_has_changed_stops_no_run(record, tmp_path):
+    record.evaluation(1, {"loss": 2.0})
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "eval"\n[1]\n{"step": 1, "eval": [2]}\n')
+    Record(
+        tmp_path, Accelerator(cpu=True), terms=("a", "b"), lr=1e-3, log_every=10, tracker="none",
+        before={"lines": 3}, watch=Watch(("a", "b")), warn=print, measured=("loss", "dev loss"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "word"),
+    [
+        ([5.0, 5.2] * 20, [4.0, 4.2] * 10, "falling"),
+        ([4.0, 4.2] * 20, [5.0, 5.2] * 10, "rising"),
+        ([4.0, 5.0] * 20, [4.1, 5.0] * 10, "level"),
+        ([4.0] * 20, [4.0] * 20, "level"),
+    ],
+)
+def test_trend_is_more_than_noise(before, now, word):
+    assert trend(before, now) == word
