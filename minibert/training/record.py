@@ -71,9 +71,8 @@ class Record:
         kept = _first_lines(self.path, before["lines"]) if before and self.path is not None else []
         self.lines = before["lines"] if before else 0
         for line in kept:
-            with suppress(
-                ValueError, LookupError, TypeError, AttributeError
-            ):  # no measurement, or a line that somebody has changed
+            # no measurement, or a line that somebody has changed
+            with suppress(ValueError, LookupError, TypeError, AttributeError):
                 found = json.loads(line)
                 self._note_score(found["step"], found["eval"])
         if self.path is not None:
