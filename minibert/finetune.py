@@ -136,7 +136,10 @@ def finetune(
             asked = asked.relative_to(Path.cwd()) if asked.is_relative_to(Path.cwd()) else asked
             console.results(
                 f"done: {out}, {metrics['steps']:,} steps", columns, rows,
-                [("try it", f"minibert predict --model {shlex.quote(str(out))} {shlex.quote(str(asked))}")],
+                [
+                    ("try it", f"minibert predict --model {shlex.quote(str(out))} {shlex.quote(str(asked))}"),
+                    ("look at the run", str(out / "report.html")),
+                ],
             )  # fmt: skip
         accelerator.wait_for_everyone()
         accelerator.end_training()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -145,8 +146,8 @@ class Commands(click.Group):
 
 
 def in_short(command: click.Command) -> str:
-    """The first words of a command's help, up to a colon or the end of the sentence."""
-    return command.get_short_help_str(1000).split(":")[0].rstrip(".")
+    """The first words of a command's help, up to the end of what stands by itself."""
+    return re.split(r"[:;]|\.$", command.get_short_help_str(1000))[0]
 
 
 @click.group(cls=Commands, context_settings=HELP_SETTINGS, invoke_without_command=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from minibert.cli.predict import QUIET, refuse_model_folder
+from minibert.cli.options import QUIET
+from minibert.cli.predict import refuse_model_folder
 from minibert.errors import UserError
 
 

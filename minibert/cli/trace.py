@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from minibert.cli.options import QUIET
 from minibert.cli.predict import refuse_model_folder
 
 RUNS = Path("runs")
@@ -26,16 +27,19 @@ NARROWEST = 60
 @click.option("--layer", type=int, default=1, show_default=True, help="The layer that is shown in full.")
 @click.option("--head", type=int, default=1, show_default=True, help="The head that is shown in full.")
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the terminal's tour [default: the locale's].")
-def trace(text: str, model: Path | None, out: Path | None, layer: int, head: int, language: Any) -> None:
+@QUIET
+def trace(
+    text: str, model: Path | None, out: Path | None, layer: int, head: int, language: Any, quiet: bool
+) -> None:  # fmt: skip
     """Follow TEXT through a model step by step: tokens, embeddings, a layer with its heads, the answer.
 
     Every number is read from the forward pass. [MASK] in TEXT is a mask, which the model fills.
     """
-    from minibert.console import Console, print_text
+    from minibert.console import Console, has_colour, print_text
     from minibert.trace.forward import only_run, open_and_follow
     from minibert.trace.told import tell
 
-    console = Console()
+    console = Console(quiet=quiet)
     if model is None:
         model = only_run(RUNS)
         console.say(f"model: {model}, the only run in {RUNS}/ (--model names another)")
@@ -49,7 +53,7 @@ def trace(text: str, model: Path | None, out: Path | None, layer: int, head: int
         return
     from minibert.trace.terminal import in_terminal, language_of
 
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    colour = has_colour(sys.stdout)
     width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
     shown = in_terminal(tour, language=language or language_of(os.environ), width=width, colour=colour)
     print_text(shown, styled=colour)
