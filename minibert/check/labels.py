@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 EMPTY = 0.001  # share of texts without anything to see; measured: 0
 FEWEST_MEASURED = 100  # records of dev or test: a score near .5 has a standard error of .05
 OTHER_SCRIPT = 0.2  # distance of the shares of scripts from those of train; measured: .04 (XQuAD zh)
+POSITIONS = 512  # tokens that most models take at most
 UNKNOWN = 0.05  # share of [UNK]; measured: .010 (People's Daily)
 PADDING = 0.25  # share of padding in the batches of training; measured: .11 (WNUT17)
 WHOLE = 1 << 20  # tokens: no row is cut
@@ -278,7 +279,8 @@ def _check_tokens(
         "rows": len(features), "too_long": len(long), "unknown_rate": unknown, "padding_share": padding,
     }  # fmt: skip
     if long:
-        need = int(np.percentile(lengths, 95))
+        need = min(int(np.percentile(lengths, 95)), POSITIONS)
+        held = percent(float((lengths <= need).mean()))
         fate = ("windows", "切成若干窗口") if len(features) > len(file.examples) else ("cut at their end", "截去末尾")
         add(
             checked,
@@ -288,8 +290,8 @@ def _check_tokens(
             f"{'cut into windows' if fate[0] == 'windows' else fate[0]}",
             f"{zh}的 {len(file.examples):,} 条样本中有 {len(long):,} 条超过 {limit} 个词元，会被{fate[1]}",
             (
-                f"--max-length {need} holds 95 % of them, if the model has so many positions; that takes more time",
-                f"--max-length {need} 可容纳 95 % 的样本（模型的位置数须够用）；行越长越慢",
+                f"--max-length {need} holds {held} of them, if the model has so many positions; that takes more time",
+                f"--max-length {need} 可容纳 {held} 的样本（模型的位置数须够用）；行越长越慢",
             ),
             long,
         )
