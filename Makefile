@@ -1,5 +1,5 @@
 # Names for those who type make; the work is in scripts/.
-.PHONY: setup demo demo-zh test lint bench
+.PHONY: setup demo demo-zh test lint bench docs
 
 setup:
 	@scripts/setup
@@ -18,3 +18,6 @@ lint:
 
 bench:
 	@scripts/bench
+
+docs:
+	@scripts/docs

@@ -1,5 +1,5 @@
 // A browser starts no worker from a page that was opened as a file; the search is one. There an iframe stands in for it:
-// the script runs inside, and messages go to and fro as with a worker.
+// the script runs inside, and copies of messages go to and fro, later, as with a worker.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
@@ -9,28 +9,23 @@ if (location.protocol === "file:") {
       frame.hidden = true
       document.body.appendChild(frame)
       const inside = frame.contentWindow
-      inside.document.open()
-      inside.document.write("<!doctype html><body></body>")
-      inside.document.close()
-      const inner = inside.postMessage.bind(inside)
-      this.postMessage = (data) => this.ready.then(() => inside.dispatchEvent(new MessageEvent("message", { data })))
-      this.terminate = () => frame.remove()
-      inside.postMessage = (data) => {
-        const event = new MessageEvent("message", { data })
-        this.dispatchEvent(event)
-        if (this.onmessage) this.onmessage(event)
+      const send = (to, data) => {
+        const copy = structuredClone(data)
+        setTimeout(() => {
+          const event = new MessageEvent("message", { data: copy })
+          to.dispatchEvent(event)
+          if (to.onmessage) to.onmessage(event)
+        })
       }
-      inside.importScripts = (...urls) =>
-        Promise.all(urls.map((src) => this.load(inside, src)))
-      this.ready = this.load(inside, url)
-    }
-    load(inside, src) {
-      return new Promise((done) => {
+      inside.postMessage = (data) => send(this, data)
+      const ready = new Promise((done) => {
         const script = inside.document.createElement("script")
-        script.src = src
+        script.src = url
         script.onload = script.onerror = done
         inside.document.body.appendChild(script)
       })
+      this.postMessage = (data) => ready.then(() => send(inside, data))
+      this.terminate = () => frame.remove()
     }
   }
 }
