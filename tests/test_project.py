@@ -80,7 +80,7 @@ def test_constraints_pin_every_dependency_for_every_python(python):
     assert len(names) == len(set(names))
     pinned = {canonicalize_name(pin.name): next(iter(pin.specifier)) for pin in applying}
     assert {spec.operator for spec in pinned.values()} == {"=="}
-    for requirement in requirements("zh", "track", "s3", "dev"):
+    for requirement in requirements("zh", "track", "s3", "docs", "dev"):
         if requirement.marker is None or requirement.marker.evaluate(environment):
             assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)].version), requirement
 
