@@ -70,7 +70,8 @@ def python_page() -> str:
         for method, function in methods_of(found) if inspect.isclass(found) else ():
             where = shown.setdefault(inspect.getdoc(function) or "", name)
             if where == name:
-                parts.append(f"### {name}.{method} {{ #{name}.{method} }}\n\n{described(method, function)}")
+                title = f"{escaped(f'{name}.{method}')} {{ #{name}.{method.strip('_')} }}"
+                parts.append(f"### {title}\n\n{described(method, function)}")
             else:
                 parts.append(f"`{method}`: as [{where}.{method}](#{where}.{method}).\n")
     return "\n".join(parts)
@@ -158,6 +159,13 @@ def escaped(text: str) -> str:
     return "".join(part if i % 2 else re.sub(r"([\[\]<*_{}#])", r"\\\1", part) for i, part in enumerate(parts))
 
 
+def joined(page: str) -> str:
+    """A page in which no line ends between two Han characters: a browser would show a blank there. Code stays."""
+    parts = re.split(r"(^ *```.*?^ *```$)", page, flags=re.DOTALL | re.MULTILINE)
+    han = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef“”…"
+    return "".join(part if i % 2 else re.sub(rf"(?<=[{han}])\n *(?=[{han}])", "", part) for i, part in enumerate(parts))
+
+
 # ---- the site
 
 
@@ -167,6 +175,8 @@ def build(out: Path) -> None:
         work = Path(folder)
         shutil.copytree(ROOT / "docs", work / "docs")
         shutil.copy(ROOT / "mkdocs.yml", work)
+        for page in (work / "docs").rglob("*.md"):
+            page.write_text(joined(page.read_text("utf-8")), encoding="utf-8")
         reference = work / "docs/reference"
         reference.mkdir(exist_ok=True)
         (reference / "commands.md").write_text(command_page(), encoding="utf-8")

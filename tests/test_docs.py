@@ -556,6 +556,12 @@ def test_the_reference_has_every_command_and_public_name(pages):
     assert [name for name in minibert.__all__ if name not in text and not name.startswith("__")] == []
 
 
+def test_no_blank_stands_where_a_line_of_chinese_ends(pages):
+    chinese = "".join(page.text for name, page in pages.items() if name.startswith("zh/"))
+    assert "句子" in chinese
+    assert re.findall(r"[\u4e00-\u9fff，。]\n[\u4e00-\u9fff]", chinese) == []
+
+
 def test_search_finds_english_and_chinese_without_a_network(site, chromium):
     context = chromium.new_context(viewport={"width": 1100, "height": 800})
     page = context.new_page()
