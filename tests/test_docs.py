@@ -45,13 +45,15 @@ PARSED = ["README.md", "README.zh.md"]  # their bash parses; the guides, which g
 COMMAND = re.compile(r"(?:^|[\s|(])(?:\.venv/bin/)?(minibert [a-z-]+ .*)$")
 NOT_RUN = ("Not run by the tests: ", "测试不运行：")
 SEEN = ("You should see", "你应该看到")
-NUM_NOT_RUN = 9
+NUM_NOT_RUN = 10
 CHECKED = {
     "README.md": 4,
     "README.zh.md": 5,
     "docs/python.md": 38,
     "docs/checkpoints.md": 0,
     "docs/inside.md": 16,
+    "docs/check.md": 1,
+    "docs/looking-inside.md": 0,
 }  # values, at least
 
 
@@ -174,7 +176,7 @@ def models(tmp_path_factory, checkpoint_for, text_of):
 def write_inputs(folder: Path, text: str, chinese: bool) -> None:
     """Small files under the names that all pages use for text and labels."""
     sentences = [line for line in text.splitlines() if line]
-    for name in ("my_texts/a.txt", "我的语料/a.txt"):
+    for name in ("my_texts/a.txt", "我的语料/a.txt", "corpus/a.txt"):
         (folder / name).parent.mkdir()
         (folder / name).write_text(text + ("乡村 😀" if chinese else "zymurgy zymurgy zymurgy"), "utf-8")
     (folder / "notes.txt").write_text("今天下雨了。\n" * 9, "gb18030")
@@ -335,7 +337,8 @@ def run_page(page: str) -> int:
             said = ""
             for line in lines_of(block.code):
                 code, heard = run_line(line)
-                assert code == 0, f"{where}: {line}\n{heard}"
+                doubts = code == 3 and line.startswith("minibert check")  # of so little data
+                assert code == 0 or doubts, f"{where}: {line}\n{heard}"
                 said += heard
         elif block.kind == "console":
             for given, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE):
