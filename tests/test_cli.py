@@ -346,8 +346,8 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.mark.parametrize(
     "words",
-    [["pretrain"], ["pretrain", "--layers", "three"], ["nonsense"], ["recipes", "\x1b[31mred"]],
-    ids=["ours", "a value", "a command", "control characters"],
+    [["pretrain"], ["pretrain", "--layers", "three"], ["nonsense"], ["recipes", "\x1b[31mred"], ["\x1b[31mred"]],
+    ids=["ours", "a value", "a command", "control characters", "control characters in a command"],
 )
 def test_errors_have_one_look_and_in_a_pipe_the_same_characters(words, terminal):
     plain = run(*words)

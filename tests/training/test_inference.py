@@ -66,6 +66,12 @@ def test_outputs_come_in_order(model, batch_size):
     assert model.training  # as it was
 
 
+def test_progress_goes_by_the_work_and_ends_at_one(model):
+    shares = []
+    infer(model, Sums(), rows_of([4, 4, 2, 2, 2]), pad_id=0, batch_size=2, progress=shares.append)
+    assert shares == [8 / 14, 12 / 14, 1.0]
+
+
 def test_loss_is_the_mean_over_all_rows(model):
     _, loss = infer(model, Sums(), rows_of([1, 1, 1], 1.0), pad_id=0, batch_size=2)
     assert loss == pytest.approx((0 + 1 + 2) / 3)
