@@ -122,7 +122,7 @@ class DataSet:
         from minibert.checkpoint.config import load_config
         from minibert.checkpoint.folder import load_model
         from minibert.corpus.batches import Cursor, load_steps
-        from minibert.finetune import HEADS, task_shape
+        from minibert.finetune.run import HEADS, task_shape
         from minibert.training.devices import make_accelerator
         from minibert.training.loop import train_steps
         from minibert.training.optim import StepSchedule, build_optimizers

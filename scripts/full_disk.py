@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--cases", help="comma-separated beginnings of names (default: all)")
     parser.add_argument("--most", type=int, default=60, help="attempts of each kind for a case (default: 60)")
     options = parser.parse_args()
-    import minibert.finetune
+    import minibert.finetune.story
     import minibert.predict
     import minibert.pretrain
     import minibert.vectors.embed  # noqa: F401

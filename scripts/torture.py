@@ -127,7 +127,8 @@ def patched(names: str) -> None:
     """Change this process's minibert. pool: small text is tokenised by a pool too. loaders: batches are made by loader
     processes, which a run on a CPU has none of. keep: no checkpoint is deleted, so that all can be compared with."""
     import minibert.corpus.store
-    import minibert.finetune
+    import minibert.finetune.run
+    import minibert.finetune.story
     import minibert.training.data
     import minibert.training.state
 
@@ -138,8 +139,9 @@ def patched(names: str) -> None:
         minibert.training.data.load_steps = lambda *args, **settings: load(*args, **{**settings, "num_workers": 2})
     if "keep" in names:
         minibert.training.state.keep_newest = lambda *args, **settings: None
-        remove = minibert.finetune.remove
-        minibert.finetune.remove = lambda path: None if path.name == "checkpoints" else remove(path)
+        for module in (minibert.finetune.run, minibert.finetune.story):
+            remove = module.remove
+            module.remove = lambda path, remove=remove: None if path.name == "checkpoints" else remove(path)
 
 
 def start(
@@ -450,7 +452,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if options.preloaded:
-        import minibert.finetune
+        import minibert.finetune.story
         import minibert.pretrain  # noqa: F401
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         work = (options.work or Path(folder)).resolve()

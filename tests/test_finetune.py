@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from minibert.checkpoint.pretrained import BertModel
 from minibert.console import Console
 from minibert.errors import UserError
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
 from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer

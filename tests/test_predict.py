@@ -11,7 +11,7 @@ import torch
 import minibert
 from minibert.console import Console
 from minibert.errors import UserError
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.predict import Predictor, evaluate_file, predict_file, share_that_differs
 from minibert.tasks import find_tasks
 from minibert.tokenization.tokenizer import BertTokenizer

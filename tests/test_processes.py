@@ -46,7 +46,7 @@ FILES = {"cls": ("rows.csv", ROWS), "ner": ("tags.conll", TAGS), "qa": ("questio
 DRIVER = """
 import importlib, json, os, signal, socket, sys, time
 from datetime import timedelta
-import minibert.finetune, minibert.predict, minibert.pretrain, minibert.vectors.files
+import minibert.finetune.story, minibert.predict, minibert.pretrain, minibert.vectors.files
 from accelerate import Accelerator
 from minibert.cli import commands, leave, main
 from minibert.training import devices

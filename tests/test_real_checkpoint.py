@@ -8,7 +8,7 @@ import torch
 
 import minibert
 from minibert.console import Console
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.tasks import find_tasks
 
 SENTENCES = ("A man is eating food.", "A man is eating a piece of bread.")

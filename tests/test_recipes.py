@@ -12,7 +12,7 @@ import pytest
 
 from minibert.config import PretrainConfig, list_recipes, load_recipe, recipes_folder, resolve
 from minibert.console import Console
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.pretrain import pretrain
 from minibert.tasks import find_tasks
 

@@ -85,7 +85,7 @@ def finetune(
         if resume:
             click.echo(f"nothing to resume in {out}: a new run begins", err=True)
     from minibert.console import Console
-    from minibert.finetune import finetune as train_task
+    from minibert.finetune.story import finetune as train_task
 
     assert places["model"] is not None
     assert places["train"] is not None

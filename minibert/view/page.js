@@ -66,15 +66,17 @@
       });
     };
     const hide = () => figure.classList.remove("looked-at");
-    svg.addEventListener("pointermove", (event) => {
+    const look = (event) => {
       const place = svg.getBoundingClientRect();
       const share = ((event.clientX - place.left) / place.width - left) / (right - left);
       const wanted = first + share * (last - first);
       let nearest = 0;
       for (let i = 1; i < xs.length; i++) if (Math.abs(xs[i] - wanted) < Math.abs(xs[nearest] - wanted)) nearest = i;
       show(nearest);
-    });
-    svg.addEventListener("pointerleave", hide);
+    };
+    svg.addEventListener("pointermove", look);
+    svg.addEventListener("pointerdown", look); // a tap, which stays until another place is tapped
+    svg.addEventListener("pointerleave", (event) => event.pointerType === "touch" || hide());
     figure.addEventListener("blur", hide);
     figure.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from minibert.cli import commands
 from minibert.config import PretrainConfig, resolve
 from minibert.errors import UserError
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.pretrain import pretrain
 from minibert.report.card import code
 from minibert.report.compare import compared_metrics, distinct_names, write_comparison
@@ -145,7 +145,7 @@ def test_a_run_that_is_not_finished_and_one_that_ended_by_an_error(folder, tmp_p
     done = CliRunner().invoke(commands, ["report", str(run)])
     assert (done.exit_code, done.output.strip()) == (0, str(run / "report.html"))
     text = browser_page(run / "report.html").locator("main").inner_text()
-    assert "not finished: the log ends at step 6. resume with: minibert pretrain" in text
+    assert "not finished: the log ends at step 6. resume with: `minibert pretrain --out" in text
     assert "'half way' --resume" in text.replace(str(tmp_path) + "/", "").replace("'" + "half", "'half")
     assert "not finished" in (run / "README.md").read_text("utf-8")
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:

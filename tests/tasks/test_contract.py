@@ -12,7 +12,7 @@ import torch
 
 from minibert.config import FinetuneConfig
 from minibert.console import Console
-from minibert.finetune import finetune
+from minibert.finetune.story import finetune
 from minibert.predict import Predictor, evaluate_file, pipeline, predict_file
 from minibert.tasks import find_tasks
 

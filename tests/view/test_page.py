@@ -116,6 +116,14 @@ def test_a_figure_is_read_with_the_pointer_and_with_keys(template, tmp_path, bro
     assert page.locator("output").inner_text().split() == ["4:", "1", "1.5"]
 
 
+def test_a_figure_is_read_with_a_tap(template, tmp_path, browser_page):
+    write_page(tmp_path / "page.html", template("{{ parts.figure(f) }}"), f=figure())
+    page = browser_page(tmp_path / "page.html", has_touch=True, viewport={"width": 390, "height": 800})
+    box = page.locator("figure svg").bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] * 0.98, box["y"] + 50)
+    assert page.locator("output").inner_text().split() == ["4:", "1", "1.5"]
+
+
 def test_a_name_that_a_template_misses_is_a_fault(template):
     with pytest.raises(UndefinedError):
         render(template("{{ missing }}"))
