@@ -181,7 +181,7 @@ def test_a_measurement_that_a_signal_cuts_off_is_made_by_the_run_that_goes_on(
     model, files, tmp_path, monkeypatch, which
 ):
     whole = run(model, files, tmp_path / "whole", epochs=3.0)
-    from minibert import finetune as module
+    from minibert.finetune import run as module
 
     original, calls = module.infer, iter(range(1, 100))
 
