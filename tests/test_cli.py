@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,31 @@ def run(*args, **options):
     return subprocess.run(
         [sys.executable, "-m", "minibert", *map(str, args)], capture_output=True, text=True, timeout=120, **options
     )
+
+
+@pytest.fixture
+def here(monkeypatch, capfd):
+    """run in this process, which has torch already: the same program from main on, without a new process's seconds."""
+    from accelerate.state import AcceleratorState
+
+    from minibert import cli
+
+    before = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
+
+    def call(*args, cwd=None):
+        monkeypatch.setattr(sys, "argv", ["minibert", *map(str, args)])
+        if cwd is not None:
+            monkeypatch.chdir(cwd)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capfd.readouterr()
+        AcceleratorState._reset_state(reset_partial_state=True)
+        return subprocess.CompletedProcess(args, ended.value.code, said.out, said.err)
+
+    yield call
+    for name, handler in before.items():
+        signal.signal(name, handler)
 
 
 def refused(done, *said):
@@ -132,16 +158,16 @@ def test_standard_input_is_a_corpus(corpus, tmp_path):
     assert json.loads((tmp_path / "run/data.json").read_text())["documents"] == 40
 
 
-def test_vocab_alone_serves_a_later_run(corpus, tmp_path):
-    done = run("vocab", corpus, "--out", tmp_path / "v", "--vocab-size", 60)
+def test_vocab_alone_serves_a_later_run(corpus, tmp_path, here):
+    done = here("vocab", corpus, "--out", tmp_path / "v", "--vocab-size", 60)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "v/vocab.txt").read_text("utf-8").splitlines()
     assert len(lines) <= 60
     small = [flag for flag in SMALL if flag not in ("--vocab-size", "80")]
-    done = run("pretrain", corpus, "--out", tmp_path / "run", "--tokenizer", tmp_path / "v", *small)
+    done = here("pretrain", corpus, "--out", tmp_path / "run", "--tokenizer", tmp_path / "v", *small)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/vocab.txt").read_bytes() == (tmp_path / "v/vocab.txt").read_bytes()
-    refused(run("vocab", corpus, "--out", tmp_path / "v"), "not empty")
+    refused(here("vocab", corpus, "--out", tmp_path / "v"), "not empty")
 
 
 def test_show_config_is_json_that_a_recipe_can_be(tmp_path):
@@ -153,8 +179,8 @@ def test_show_config_is_json_that_a_recipe_can_be(tmp_path):
     assert json.loads(again.stdout)["settings"] == settings
 
 
-def test_dry_run_needs_no_out_and_writes_nothing(corpus, tmp_path):
-    done = run("pretrain", corpus, "--dry-run", *SMALL, cwd=tmp_path)
+def test_dry_run_needs_no_out_and_writes_nothing(corpus, tmp_path, here):
+    done = here("pretrain", corpus, "--dry-run", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "documents" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["corpus.txt"]
@@ -165,29 +191,29 @@ def test_quiet_says_nothing(corpus, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_resume_is_the_run_that_was_begun(corpus, tmp_path):
+def test_resume_is_the_run_that_was_begun(corpus, tmp_path, here):
     out = tmp_path / "run"
-    done = run("pretrain", corpus, "--out", out, *SMALL, env={**os.environ, "MINIBERT_CACHE": str(tmp_path / "c")})
+    done = here("pretrain", corpus, "--out", out, *SMALL)
     (out / "metrics.json").unlink()  # as if it had been killed before the end
-    refused(run("pretrain", "--out", out, "--resume", "--lr", "0.5"), "lr", "0.5")
-    refused(run("pretrain", tmp_path, "--out", out, "--resume"), "corpus differs")
-    refused(run("pretrain", corpus, "--out", out), "--resume")
-    done = run("pretrain", "--out", out, "--resume", cwd="/")
+    refused(here("pretrain", "--out", out, "--resume", "--lr", "0.5"), "lr", "0.5")
+    refused(here("pretrain", tmp_path, "--out", out, "--resume"), "corpus differs")
+    refused(here("pretrain", corpus, "--out", out), "--resume")
+    done = here("pretrain", "--out", out, "--resume", cwd="/")
     assert done.returncode == 0, done.stderr
     assert (out / "metrics.json").is_file()
-    new = run("pretrain", corpus, "--out", tmp_path / "new", "--resume", *SMALL)
+    new = here("pretrain", corpus, "--out", tmp_path / "new", "--resume", *SMALL)
     assert "nothing to resume" in new.stderr
     assert new.returncode == 0
 
 
-def test_bare_vocabulary_is_cased_or_not_as_the_flag_says(corpus, tmp_path):
+def test_bare_vocabulary_is_cased_or_not_as_the_flag_says(corpus, tmp_path, here):
     letters = "abcdefghijklmnopqrstuvwxyz"
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *"RB."]
     (tmp_path / "v.txt").write_text("\n".join(entries) + "\n")
     small = [flag for flag in SMALL if flag not in ("--vocab-size", "80")]
     for flag, lower in (("--cased", False), ("--uncased", True)):
         out = tmp_path / flag
-        done = run("pretrain", corpus, "--out", out, "--tokenizer", tmp_path / "v.txt", flag, *small)
+        done = here("pretrain", corpus, "--out", out, "--tokenizer", tmp_path / "v.txt", flag, *small)
         assert done.returncode == 0, done.stderr
         assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is lower
 
@@ -198,12 +224,12 @@ def test_from_a_checkpoint_is_gentle_by_default(tmp_path):
     assert json.loads(shown)["settings"]["optimizer"] == "adamw"
 
 
-def test_missing_things_are_named():
-    refused(run("pretrain"), "no text was named")
-    refused(run("pretrain", "x.txt"), "--out")
-    refused(run("pretrain", "absent.txt", "--out", "r", *SMALL), "absent.txt")
-    refused(run("fill-mask", "--model", "nowhere", "a [MASK]"), "nowhere")
-    refused(run("pretrain", "--recipe", "quik", "x", "--out", "r"), "quik", "quick")
+def test_missing_things_are_named(here):
+    refused(here("pretrain"), "no text was named")
+    refused(here("pretrain", "x.txt"), "--out")
+    refused(here("pretrain", "absent.txt", "--out", "r", *SMALL), "absent.txt")
+    refused(here("fill-mask", "--model", "nowhere", "a [MASK]"), "nowhere")
+    refused(here("pretrain", "--recipe", "quik", "x", "--out", "r"), "quik", "quick")
 
 
 @pytest.mark.parametrize(
@@ -225,13 +251,13 @@ def test_wrong_options_are_one_message_before_anything_is_written(corpus, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_text_that_cannot_be_decoded_names_file_place_and_option(tmp_path):
+def test_text_that_cannot_be_decoded_names_file_place_and_option(tmp_path, here):
     path = tmp_path / "gb.txt"
     path.write_bytes("中文文本。\n第二句。\n".encode("gb18030"))
-    done = run("pretrain", path, "--out", tmp_path / "run", *SMALL)
+    done = here("pretrain", path, "--out", tmp_path / "run", *SMALL)
     refused(done, "gb.txt", "1", "--encoding")
     assert not (tmp_path / "run").exists()
-    done = run("pretrain", path, "--out", tmp_path / "run", "--encoding", "gb18030", "--no-nsp", *SMALL)
+    done = here("pretrain", path, "--out", tmp_path / "run", "--encoding", "gb18030", "--no-nsp", *SMALL)
     assert done.returncode == 0, done.stderr
 
 
@@ -261,9 +287,9 @@ def test_without_a_terminal_progress_is_plain_lines(corpus, tmp_path):
     assert "\x1b" not in done.stderr
 
 
-def test_unwritable_out_is_a_users_matter(corpus, tmp_path):
+def test_unwritable_out_is_a_users_matter(corpus, tmp_path, here):
     (tmp_path / "file").write_text("")
-    done = run("pretrain", corpus, "--out", tmp_path / "file" / "run", *SMALL)
+    done = here("pretrain", corpus, "--out", tmp_path / "file" / "run", *SMALL)
     refused(done, "run")
 
 
