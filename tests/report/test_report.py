@@ -256,6 +256,20 @@ def test_a_log_is_read_line_by_line(tmp_path):
     assert (log.evaluation("loss"), len(log.warnings), log.error["error"], log.broken) == (([0], [2.0]), 1, "z", 3)
 
 
+def test_time_speed_and_share_of_the_machine_by_hand(tmp_path):
+    lines = [
+        {"step": i, "tokens": t, "tokens_per_second": s} for i, t, s in ((1, 100, 10.0), (2, 300, 20.0), (3, 330, 30.0))
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    (tmp_path / "settings.json").write_text('{"command": "pretrain", "settings": {}}')
+    (tmp_path / "machine.json").write_text('{"flops_per_token": 3, "flops_per_second": 120.0}')
+    run = read_run(tmp_path)
+    assert run.seconds == 100 / 10 + 200 / 20 + 30 / 30
+    assert run.tokens_per_second == 20.0  # the median
+    assert run.share_of_machine == 20 * 3 / 120
+    assert (run.step, run.finished) == (3, False)
+
+
 def test_marks_cut_a_text_into_pieces():
     marks = [
         (0, 3, "gold", "PER"),

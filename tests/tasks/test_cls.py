@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from minibert.config import resolve
 from minibert.errors import UserError
 from minibert.model.bert import BertConfig
-from minibert.tasks.base import Feature
+from minibert.tasks.base import Feature, Mistake
 from minibert.tasks.cls import Cls
 from minibert.tasks.cls_rows import ClsConfig, ClsExample, is_visible, label_names
 from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
@@ -609,3 +609,35 @@ def test_labels_that_are_all_different_are_taken_for_another_column(tmp_path):
     task = Cls(ClsConfig())
     with pytest.raises(UserError, match="8 classes in 8 rows"):
         task.settled(task.read(path, gold=True, train=True).examples)
+
+
+def test_mistakes_the_surest_first():
+    examples = [ClsExample("a", label="x"), ClsExample("b", label="y"), ClsExample("c", "d", label="x")]
+    said = [{"label": "y", "score": 0.6}, {"label": "y", "score": 0.9}, {"label": "y", "score": 0.8}]
+    found = task("xy").mistakes(examples, said)
+    assert [(m.text, m.pair, m.gold, m.answer, m.score) for m in found] == [
+        ("c", "d", "x", "y", 0.8), ("a", "", "x", "y", 0.6),
+    ]  # fmt: skip
+
+
+def test_mistakes_of_numbers_the_farthest_first():
+    examples = [ClsExample("a", label=1.0), ClsExample("b", label=2.0)]
+    found = task(regression=True).mistakes(examples, [{"label": 1.5, "score": 1.5}, {"label": 0.0, "score": 0.0}])
+    assert [(m.text, m.gold, m.answer, m.score) for m in found] == [("b", "2", "0", None), ("a", "1", "1.5", None)]
+
+
+def test_mistakes_among_several_labels_by_the_surest_wrong_one():
+    scores = [{"x": 0.9, "y": 0.2}, {"x": 0.6, "y": 0.97}, {"x": 0.1, "y": 0.1}]
+    said = [{"label": [n for n, p in s.items() if p > 0.5], "score": [], "scores": s} for s in scores]
+    examples = [ClsExample("a", label=("x",)), ClsExample("b", label=("x",)), ClsExample("c", label=("y",))]
+    found = task("xy", multi_label=True).mistakes(examples, said)
+    assert [(m.text, m.gold, m.answer, m.score) for m in found] == [
+        ("b", "x", "x, y", 0.97), ("c", "y", "(none)", 0.9),
+    ]  # fmt: skip
+
+
+def test_a_long_mistake_keeps_the_marks_that_are_left():
+    long = Mistake("a" * 100, "g", "a", marks=[(0, 5, "gold", ""), (95, 99, "answer", "")])
+    short = long.shortened(10)
+    assert (short.text, short.marks) == ("a" * 10 + " …", [(0, 5, "gold", "")])
+    assert long.shortened(100).text == long.text

@@ -389,3 +389,25 @@ def test_models_from_elsewhere_predict_and_are_measured(saved, tmp_path, labels)
 def test_finding_no_entity_at_all_is_noticed(gold, given, said):
     examples, predictions = [example("a b", gold)], [{"tokens": ["a", "b"], "tags": given.split()}]
     assert (task().one_sided(examples, predictions) is not None) == said
+
+
+def test_mistakes_say_whose_entity_is_where():
+    of = task()
+    sentences = [example("Tom runs in Rome", "B-PER O O B-LOC"), example("It rains", "O O"), example("Tom", "B-PER")]
+    said = [{"tags": ["B-PER", "O", "B-LOC", "I-LOC"]}, {"tags": ["O", "O"]}, {"tags": ["O"]}]
+    found = of.mistakes(sentences, said)
+    assert [m.text for m in found] == ["Tom runs in Rome", "Tom"]  # two wrong entities before one
+    assert found[0].marks == [(0, 3, "both", "PER"), (9, 16, "answer", "LOC"), (12, 16, "gold", "LOC")]
+    assert (found[0].gold, found[0].answer) == ("PER Tom, LOC Rome", "PER Tom, LOC in Rome")
+    assert (found[1].gold, found[1].answer) == ("PER Tom", "(none)")
+
+
+def test_mistakes_count_gold_that_no_tag_can_say():
+    (found,) = task().mistakes([example("Tom", "O", missed=["PER"])], [{"tags": ["O"]}])
+    assert found.gold == "(none) (and 1 that no tag can say)"
+
+
+def test_mistakes_in_chinese_stand_where_the_words_do():
+    words = NerExample(list("北京人"), ["B-LOC", "I-LOC", "O"])
+    (found,) = task().mistakes([words], [{"tags": ["O", "O", "O"]}])
+    assert (found.text, found.marks) == ("北京人", [(0, 2, "gold", "LOC")])

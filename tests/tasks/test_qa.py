@@ -380,3 +380,34 @@ def test_answering_nothing_is_noticed(answers, said):
     examples = [asked("ab cd", "ab"), asked("ab cd", id="2")]
     assert (qa().one_sided(examples, [{"answer": answer} for answer in answers]) is not None) == said
     assert qa().one_sided(examples[1:], [{"answer": ""}]) is None  # the gold has no answers either
+
+
+def test_mistakes_with_what_stands_round_both_answers():
+    context = "a" * 300 + " Tom " + "b" * 400 + " Rome " + "c" * 300
+    tom, rome = context.index("Tom"), context.index("Rome")
+    wrong = QaExample("1", "Who?", context, ("Tom",), (tom, tom + 3))
+    right = QaExample("2", "Where?", context, ("Rome",), (rome, rome + 4))
+    none = QaExample("3", "Why?", context, ())
+    said = [
+        {"answer": "Rome", "start": rome, "end": rome + 4, "score": 0.5},
+        {"answer": "Rome", "start": rome, "end": rome + 4, "score": 0.9},
+        {"answer": "Tom", "start": tom, "end": tom + 3, "score": 0.7},
+    ]
+    found = Qa(QaConfig()).mistakes([wrong, right, none], said)
+    assert [(m.pair, m.gold, m.answer, m.score) for m in found] == [
+        ("Why?", "(none)", "Tom", 0.7), ("Who?", "Tom", "Rome", 0.5),
+    ]  # fmt: skip
+    text, marks = found[1].text, found[1].marks
+    assert [(text[start:end], whose) for start, end, whose, _ in marks] == [("Tom", "gold"), ("Rome", "answer")]
+    assert len(text) < 550
+    assert text.startswith("… a")
+    assert text.endswith("c … ")
+
+
+def test_a_mistake_without_any_place_shows_the_beginning():
+    (found,) = Qa(QaConfig()).mistakes(
+        [QaExample("1", "Who?", "It rains. " * 100, ("Tom",))],
+        [{"answer": "", "start": None, "end": None, "score": 0.4}],
+    )
+    assert (found.answer, list(found.marks)) == ("(none)", [])
+    assert found.text.startswith("It rains.")
