@@ -64,7 +64,8 @@ def test_folder_in_use_is_refused_and_a_dead_owner_holds_nobody_up(tmp_path):
 
 def test_run_that_fails_before_its_first_step_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="x"), held(tmp_path / "run", resume=False):
-        (tmp_path / "run/settings.json").write_text("{}")
+        for name in ("settings.json", "data.json", "machine.json", "answers.json"):
+            (tmp_path / "run" / name).write_text("{}")
         (tmp_path / "run/log.jsonl").write_text('{"step": 0, "eval": {}}')
         (tmp_path / "run/tensorboard").mkdir()
         raise ValueError("x")

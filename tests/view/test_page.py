@@ -114,6 +114,10 @@ def test_a_figure_is_read_with_the_pointer_and_with_keys(template, tmp_path, bro
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert page.locator("output").inner_text().split() == ["4:", "1", "1.5"]
+    page = browser_page(tmp_path / "page.html")
+    page.locator("figure").focus()
+    page.keyboard.press("ArrowRight")  # nothing was looked at before: the first point
+    assert page.locator("output").inner_text().split() == ["1:", "4"]
 
 
 def test_a_figure_is_read_with_a_tap(template, tmp_path, browser_page):
