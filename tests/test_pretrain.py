@@ -75,6 +75,7 @@ def test_run_folder_is_complete_and_opens_in_transformers(corpus, tmp_path):
     assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
     wanted = "mlm_loss mlm_accuracy perplexity nsp_accuracy masked_loss masked_accuracy unigram_loss unigram_accuracy"
     assert set(wanted.split()) <= set(metrics)
+    assert 0.5 <= metrics["nsp_majority_accuracy"] < 1
     model, info = AutoModelForPreTraining.from_pretrained(tmp_path / "run", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]

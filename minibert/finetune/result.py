@@ -34,7 +34,7 @@ def choose(task: AnyTask, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     best = Best(task.config.best or task.metric_names[0])
     kept = results[0]
     for result in results:
-        if "dev" in result and best.better(result["dev"][best.metric], result["seed"]):
+        if "dev" in result and best.better(result["dev"][best.metric], result["seed"], result["dev"]["loss"]):
             kept = result
     metrics = {"task": task.name, **kept, "seeds": list(results)}
     if len(results) > 1:
@@ -62,6 +62,17 @@ def copy_model(source: Path, target: Path, without: Sequence[str] = ()) -> None:
     for path in source.iterdir():
         if path.is_file() and path.name not in without:
             shutil.copyfile(path, target / path.name)
+
+
+def which_is_kept(metrics: Mapping[str, Any]) -> str:
+    """The model that is kept, in words: "epoch 2 of 3 (step 14), seed 1"; "" where there was no choice."""
+    chosen = []
+    if metrics["best_metric"]:
+        epochs = metrics["best_epoch"] * metrics["steps"] / max(metrics["best_step"], 1)
+        chosen.append(f"epoch {metrics['best_epoch']:g} of {epochs:.3g} (step {metrics['best_step']:,})")
+    if len(metrics["seeds"]) > 1:
+        chosen.append(f"seed {metrics['seed']}")
+    return ", ".join(chosen)
 
 
 def in_rows(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

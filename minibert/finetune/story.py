@@ -16,7 +16,7 @@ from minibert.config import FinetuneConfig
 from minibert.console import Console
 from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
-from minibert.finetune.result import choose, in_rows, keep_best_seed
+from minibert.finetune.result import choose, in_rows, keep_best_seed, which_is_kept
 from minibert.finetune.run import Run
 from minibert.model.bert import BertConfig
 from minibert.report.page import describe_run
@@ -104,8 +104,9 @@ def finetune(
             columns, rows = in_rows(metrics)
             asked = test or dev or train
             asked = asked.relative_to(Path.cwd()) if asked.is_relative_to(Path.cwd()) else asked
+            kept = which_is_kept(metrics)
             console.results(
-                f"done: {out}, {metrics['steps']:,} steps", columns, rows,
+                f"done: {out}, {metrics['steps']:,} steps" + (f"; kept: {kept}" if kept else ""), columns, rows,
                 [
                     ("try it", f"minibert predict --model {shlex.quote(str(out))} {shlex.quote(str(asked))}"),
                     ("look at the run", str(out / "report.html")),

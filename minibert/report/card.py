@@ -13,7 +13,7 @@ from minibert.atomic import write_text
 from minibert.errors import printable
 from minibert.report.loading import how_to_load
 from minibert.report.run import Run, number, numbers
-from minibert.report.words import name_of, value_of, what_is
+from minibert.report.words import TASKS, name_of, value_of, what_is
 from minibert.run_folder import MAY_CHANGE
 
 MOST_LABELS = 40  # that are named
@@ -104,8 +104,12 @@ def results(run: Run) -> Iterator[str]:
         best = names[1] if len(names) > 1 else names[0]
         part = there[-1]
         mean, spread = run.metrics["mean"][part][best], run.metrics["deviation"][part][best]
-        said = f"{name_of(best)} on {part} over the seeds: {mean:.4g} ± {spread:.2g}"
-        yield f"\nThe best of {len(seeds)} seeds by dev. {said}."
+        yield (
+            f"\nOf {len(seeds)} seeds the best on dev is kept. Over all of them {name_of(best)} on {part} is "
+            f"{value_of(best, mean)} ± {value_of(best, spread)}."
+        )
+    if run.metrics.get("best_metric"):
+        yield f"\nKept: step {run.metrics['best_step']:,} of {run.metrics['steps']:,}, the best on dev."
     yield ""
 
 
@@ -189,7 +193,9 @@ def limits(run: Run) -> Iterator[str]:
 
 def in_chinese(run: Run) -> Iterator[str]:
     """The gist."""
-    what = what_is(run.command, run.task).zh
+    what = (
+        "预训练" if run.command == "pretrain" else f"在{TASKS[run.task].zh}任务上微调" if run.task in TASKS else "微调"
+    )
     config = run.config
     shape = ""
     if config:

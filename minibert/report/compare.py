@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from minibert.errors import UserError
-from minibert.report.page import data_rows, lasting, shown, state_of
+from minibert.report.page import data_rows, shown, state_of
 from minibert.report.run import Run, number, numbers, read_run
-from minibert.report.words import as_both, better, value_of, what_is
+from minibert.report.words import PARTS, as_both, better, lasting, value_of, what_is
 from minibert.view.figures import Figure, Line, curves
 from minibert.view.page import Both, write_page
 
@@ -67,24 +67,24 @@ def scores_of(run: Run) -> dict[str, float]:
     return found
 
 
-def compared_metrics(runs: Sequence[Run]) -> Iterator[tuple[Both, list[tuple[str, bool]]]]:
+def compared_metrics(runs: Sequence[Run]) -> Iterator[tuple[Both, list[tuple[Both | str, bool]]]]:
     """(name, for each run its value and whether it is the best)."""
     scores = [scores_of(run) for run in runs]
     for full in dict.fromkeys(name for own in scores for name in own):
         part, _, metric = full.rpartition(" ")
         values = [own.get(full) for own in scores]
         there = [value for value in values if value is not None]
-        judged = not metric.startswith(("num_", "unigram_")) and metric not in NOT_JUDGED
+        judged = not metric.startswith(("num_", "unigram_", "nsp_majority_")) and metric not in NOT_JUDGED
         judged = judged and not metric.endswith(("_total", "_support")) and len(set(there)) > 1
         best = there[0]
         for one in there:
             best = one if better(metric, one, best) else best
         name = as_both(metric)
-        label = Both(f"{part} {name.en}".strip(), f"{part} {name.zh}".strip())
-        cells = []
+        label = Both(f"{part} {name.en}".strip(), f"{PARTS[part].zh if part else ''}{name.zh}")
+        cells: list[tuple[Both | str, bool]] = []
         for run, value in zip(runs, values, strict=True):
             spread = number(((run.metrics.get("deviation") or {}).get(part) or {}).get(metric))
-            said = value_of(metric, value) + (f" ± {spread:.2g}" if spread else "")
+            said = value_of(metric, value) + (f" ± {value_of(metric, spread)}" if spread else "")
             cells.append((said, judged and value == best))
         yield label, cells
     times = [lasting(run.seconds) if run.seconds else "–" for run in runs]
@@ -113,7 +113,7 @@ def compared_figures(names: Sequence[str], runs: Sequence[Run]) -> Iterator[Figu
         measured = dict.fromkeys(name for run in runs for _, found in run.log.measured for name in found)
         for name in [name for name in measured if name not in ("total", "support")][:4]:
             own = as_both(name)
-            wanted.append((name, True, Both(f"{own.en} on dev", f"开发集{own.zh}")))
+            wanted.append((name, True, Both(f"{own.en} on dev", f"验证集{own.zh}")))
     wanted += [("lr", False, as_both("lr")), ("tokens_per_second", False, as_both("tokens_per_second"))]
     for column, is_measured, title in wanted:
         lines = []

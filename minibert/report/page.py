@@ -14,13 +14,14 @@ from minibert.errors import UserError
 from minibert.report.card import write_card
 from minibert.report.loading import how_to_load
 from minibert.report.run import Log, Run, number, numbers, read_run
-from minibert.report.words import NAMES, as_both, name_of, said, value_of, what_is
+from minibert.report.words import NAMES, PARTS, as_both, lasting, name_of, said, value_of, what_is
 from minibert.run_folder import resume_with
 from minibert.view.figures import Figure, Line, curves
-from minibert.view.page import Both, percent, short, write_page
+from minibert.view.page import Both, percent, write_page
 
-TRAIN, HELD_OUT, DEV = Both("training", "训练"), Both("held-out text", "留出文本"), Both("dev", "开发集")
+TRAIN, HELD_OUT, DEV = Both("training", "训练"), Both("held-out text", "留出文本"), PARTS["dev"]
 NOT_SCORES = ("loss", "total", "support")  # of dev: what has no place among the scores' curves
+FEW = 40  # points of a curve: each of them is shown
 LONG = 300  # characters of a table's cell, or of a setting
 
 
@@ -58,6 +59,7 @@ def of_run(run: Run) -> dict[str, Any]:
     return {
         "run": run,
         "what": what_is(run.command, run.task),
+        "lead": lead(run),
         "state": state_of(run),
         "tiles": tiles(run),
         "figures": list(figures(run)),
@@ -94,28 +96,47 @@ def state_of(run: Run) -> tuple[str, Both]:
     )
 
 
+def lead(run: Run) -> Both:
+    """The model's size, and what was kept of a fine-tuning."""
+    en, zh = [], []
+    if run.config:
+        layers, width, tokens = (run.config[n] for n in ("num_hidden_layers", "hidden_size", "vocab_size"))
+        en.append(f"{layers} layers, {width} wide, {tokens:,} tokens")
+        zh.append(f"{layers} 层，维度 {width}，词表 {tokens:,}")
+    if run.parameters:
+        en.append(f"{run.parameters / 1e6:,.1f} M parameters")
+        zh.append(f"{run.parameters / 1e6:,.1f} M 参数")
+    if run.metrics.get("best_metric"):
+        step, epoch, seed = (run.metrics[name] for name in ("best_step", "best_epoch", "seed"))
+        en.append(f"kept: step {step:,} (epoch {epoch:g})" + (f", seed {seed}" if len(run.seeds) > 1 else ""))
+        zh.append(f"保留：第 {step:,} 步（第 {epoch:g} 轮）" + (f"，种子 {seed}" if len(run.seeds) > 1 else ""))
+    return Both(" · ".join(en), " · ".join(zh))
+
+
 def tiles(run: Run) -> list[tuple[Both | str, Any, Any]]:
     """The key numbers at the top."""
     found: list[tuple[Both | str, Any, Any]] = []
     if run.command == "pretrain":
         newest = numbers(run.metrics) or (numbers(run.log.measured[-1][1]) if run.log.measured else {})
         if "masked_accuracy" in newest:
-            blind, counts = percent(newest.get("unigram_accuracy", 0)), short(newest.get("unigram_loss", 0))
+            blind, counts = (value_of(name, newest.get(name)) for name in ("unigram_accuracy", "unigram_loss"))
             beside = Both(f"the commonest token everywhere: {blind}", f"总猜最常见的词：{blind}")
-            found.append((name_of("masked_accuracy"), percent(newest["masked_accuracy"]), beside))
+            found.append((name_of("masked_accuracy"), value_of("masked_accuracy", newest["masked_accuracy"]), beside))
             beside = Both(f"word counts alone: {counts}", f"仅凭词频：{counts}")
-            found.append((name_of("masked_loss"), short(newest["masked_loss"]), beside))
+            found.append((name_of("masked_loss"), value_of("masked_loss", newest["masked_loss"]), beside))
         if "nsp_accuracy" in newest:
-            found.append((name_of("nsp_accuracy"), percent(newest["nsp_accuracy"]), Both("chance: 50 %", "随机：50 %")))
+            blind = value_of("nsp_accuracy", newest.get("nsp_majority_accuracy", 0.5))
+            beside = Both(f"always the commoner label: {blind}", f"总答更常见的标签：{blind}")
+            found.append((name_of("nsp_accuracy"), value_of("nsp_accuracy", newest["nsp_accuracy"]), beside))
     else:
         part = "test" if "test" in run.metrics else "dev"
         scores = numbers(run.metrics.get(part) or {}) or (numbers(run.log.measured[-1][1]) if run.log.measured else {})
         spread = numbers((run.metrics.get("deviation") or {}).get(part) or {})
         mean = numbers((run.metrics.get("mean") or {}).get(part) or {})
         for metric in [name for name in scores if name not in NOT_SCORES][:3]:
-            where = Both(f"on {part}", {"test": "测试集", "dev": "开发集"}[part])
+            where = Both(f"on {part}", PARTS[part].zh)
             if metric in mean:
-                of_all = f"{value_of(metric, mean[metric])} ± {spread.get(metric, 0):.2g}"
+                of_all = f"{value_of(metric, mean[metric])} ± {value_of(metric, spread.get(metric, 0))}"
                 where = Both(f"on {part}; seeds: {of_all}", f"{where.zh}；各种子：{of_all}")
             found.append((name_of(metric), value_of(metric, scores[metric]), where))
     found.append((name_of("steps"), f"{run.step:,}", ""))
@@ -126,17 +147,9 @@ def tiles(run: Run) -> list[tuple[Both | str, Any, Any]]:
         found.append((Both("training time", "训练时间"), lasting(run.seconds), Both("without measuring", "不含评测")))
     if run.tokens_per_second:
         used = percent(run.share_of_machine) if run.share_of_machine else ""
-        beside = Both(f"{used} of the machine", f"机器算力的 {used}")
+        beside = Both(f"{used} of what matrix products reach here", f"达到本机矩阵乘法速度的 {used}")
         found.append((name_of("tokens_per_second"), f"{run.tokens_per_second:,.0f}", beside if used else ""))
     return found
-
-
-def lasting(seconds: float) -> str:
-    """42 s, 3:05 min, 2:10 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
 def figures(run: Run) -> Iterator[Figure]:
@@ -144,11 +157,21 @@ def figures(run: Run) -> Iterator[Figure]:
     yield from (loss_figures(run.log) if run.command == "pretrain" else score_figures(run))
     for name in ("lr", "grad_norm", "tokens_per_second"):
         x, y = run.log.column(name)
+        note = None
+        if name == "tokens_per_second":
+            x, y = without_short(x, y)
+            device = str(run.machine.get("device", ""))
+            note = Both(device, device)
         if len(x) > 1:
-            note = None
-            if name == "tokens_per_second" and run.machine.get("device"):
-                note = Both(str(run.machine["device"]), str(run.machine["device"]))
-            yield curves(as_both(name), [Line(as_both(name), x, y)], note=note, from_zero=True)
+            yield curves(as_both(name), [Line(as_both(name), x, y, dots=len(x) <= FEW)], note=note, from_zero=True)
+
+
+def without_short(x: Sequence[float], y: Sequence[float | None]) -> tuple[list[float], list[float | None]]:
+    """Without the points that stand for few steps, such as the first and the last: a speed over them says little."""
+    steps = [one - before for before, one in pairwise([0, *x])]
+    usual = sorted(steps)[len(steps) // 2] if steps else 0
+    kept = [i for i, number_of in enumerate(steps) if number_of >= usual / 2]
+    return [x[i] for i in kept], [y[i] for i in kept]
 
 
 def loss_figures(log: Log) -> Iterator[Figure]:
@@ -164,15 +187,24 @@ def loss_figures(log: Log) -> Iterator[Figure]:
         yield curves(Both("next-sentence loss (chance: 0.693)", "下一句损失（随机：0.693）"), lines)
     lines = lines_of(log, (), (("nsp_accuracy", None, False),))
     if lines:
-        lines.append(Line(Both("chance", "随机"), lines[0].x, [0.5] * len(lines[0].x), dashed=True))
+        blind = log.evaluation("nsp_majority_accuracy")
+        lines.append(Line(name_of("nsp_majority_accuracy"), *blind, dashed=True) if blind[0] else chance(lines[0].x))
         yield curves(Both("next-sentence accuracy, held-out text", "下一句准确率（留出文本）"), lines)
+
+
+def chance(x: Sequence[float]) -> Line:
+    """A coin, over these steps."""
+    return Line(Both("chance", "随机"), x, [0.5] * len(x), dashed=True)
 
 
 def lines_of(
     log: Log, steps: Sequence[tuple[str, Both | None, bool]], measured: Sequence[tuple[str, Both | None, bool]]
 ) -> list[Line]:
     """Lines of (column, name, dashed) of the steps and of the measurements; those without points are left out."""
-    found = [Line(name or name_of(column), *log.column(column), dashed=dashed) for column, name, dashed in steps]
+    found = [
+        Line(name or name_of(column), *log.column(column), dots=len(log.steps) <= FEW, dashed=dashed)
+        for column, name, dashed in steps
+    ]
     found += [
         Line(name or name_of(column), *log.evaluation(column), dots=not dashed, dashed=dashed)
         for column, name, dashed in measured
@@ -189,7 +221,7 @@ def score_figures(run: Run) -> Iterator[Figure]:
     scores = [name for name in names if name not in NOT_SCORES and not name.endswith(("_total", "_support"))][:6]
     if scores:
         lines = lines_of(run.log, (), [(name, None, False) for name in scores])
-        yield curves(Both("scores on dev", "开发集得分"), lines)
+        yield curves(Both("scores on dev", "验证集得分"), lines)
     if len(run.seeds) > 1 and scores:
         chosen = str(run.metrics.get("best_metric") or scores[0])
         lines = [
@@ -199,7 +231,7 @@ def score_figures(run: Run) -> Iterator[Figure]:
         ]
         name = as_both(chosen)
         if lines:
-            yield curves(Both(f"{name.en} on dev, each seed", f"各种子在开发集上的{name.zh}"), lines[:8])
+            yield curves(Both(f"{name.en} on dev, each seed", f"各种子在验证集上的{name.zh}"), lines[:8])
 
 
 def parts_of(run: Run) -> Iterator[dict[str, Any]]:
@@ -215,7 +247,13 @@ def parts_of(run: Run) -> Iterator[dict[str, Any]]:
             if not table.get("counts"):
                 table["title"], table["columns"] = said(table["title"]), [said(column) for column in table["columns"]]
         mistakes = [{**one, "pieces": list(pieces(one["text"], one["marks"]))} for one in found.get("mistakes") or []]
-        yield {"name": name, "tables": tables, "mistakes": mistakes, **{k: found.get(k) for k in ("records", "wrong")}}
+        yield {
+            "name": name,
+            "zh": PARTS[name].zh,
+            "tables": tables,
+            "mistakes": mistakes,
+            **{k: found.get(k) for k in ("records", "wrong")},
+        }
 
 
 def pieces(text: str, marks: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str, str]]:
@@ -252,13 +290,15 @@ def data_rows(run: Run) -> Iterator[tuple[Both | str, str]]:
             if number(data.get(key)) is not None:
                 yield Both(en, zh), percent(data[key])
         return
+    if data.get("labels"):
+        yield Both("labels", "标签"), shown(", ".join(data["labels"]))
     for name in ("train", "dev", "test"):
         part = data.get(name)
         if isinstance(part, dict):
-            sizes = f"{part['examples']:,} · {part['mean_length']:.0f} · {part['longest']}"
-            yield name, f"{sizes} · {percent(part['unknown_rate'])}"
-    if data.get("labels"):
-        yield Both("labels", "标签"), shown(", ".join(data["labels"]))
+            yield Both(f"{name}: records", f"{PARTS[name].zh}：样本"), f"{part['examples']:,}"
+            yield Both(f"{name}: tokens a row, mean", f"{PARTS[name].zh}：每行词元，平均"), f"{part['mean_length']:.1f}"
+            yield Both(f"{name}: tokens a row, longest", f"{PARTS[name].zh}：每行词元，最长"), f"{part['longest']:,}"
+            yield Both(f"{name}: unknown tokens", f"{PARTS[name].zh}：未知词元"), percent(part["unknown_rate"])
 
 
 def data_notes(run: Run) -> Iterator[str]:
@@ -294,20 +334,18 @@ def seed_table(run: Run) -> dict[str, Any] | None:
     seeds = run.metrics.get("seeds")
     if not isinstance(seeds, list) or len(seeds) < 2:
         return None
-    columns = [
-        (part, name)
-        for part in ("dev", "test")
-        for name in [name for name in numbers(seeds[0].get(part) or {}) if name not in NOT_SCORES][:4]
-    ]
-    head = [Both("seed", "种子"), *(Both(f"{part} {as_both(n).en}", f"{part} {as_both(n).zh}") for part, n in columns)]
-    rows: list[list[Any]] = [
-        [f"{one['seed']}{' ★' if one['seed'] == run.metrics.get('seed') else ''}"]
-        + [value_of(name, (one.get(part) or {}).get(name)) for part, name in columns]
-        for one in seeds
-    ]
-    for word, what in (("mean", Both("mean", "均值")), ("deviation", Both("deviation", "标准差"))):
-        rows.append([what] + [f"{run.metrics[word][part][name]:.3g}" for part, name in columns])
-    return {"columns": head, "rows": rows}
+    kept = run.metrics.get("seed")
+    head: list[Any] = ["", *(f"{one['seed']}{' ★' if one['seed'] == kept else ''}" for one in seeds)]
+    rows = []
+    for part in ("dev", "test"):
+        for name in numbers(seeds[0].get(part) or {}):
+            if name in NOT_SCORES or (run.task == "ner" and name not in NAMES):
+                continue
+            mean, spread = (run.metrics[word][part][name] for word in ("mean", "deviation"))
+            values = [value_of(name, (one.get(part) or {}).get(name)) for one in seeds]
+            label = Both(f"{part} {as_both(name).en}", f"{PARTS[part].zh}{as_both(name).zh}")
+            rows.append([label, *values, value_of(name, mean), value_of(name, spread)])
+    return {"columns": [*head, Both("mean", "均值"), Both("deviation", "标准差")], "rows": rows}
 
 
 def machine_rows(run: Run) -> Iterator[tuple[Both | str, str]]:
@@ -322,8 +360,8 @@ def machine_rows(run: Run) -> Iterator[tuple[Both | str, str]]:
             yield Both(en, zh), str(run.machine[key])
     rate, per_token = number(run.machine.get("flops_per_second")), number(run.machine.get("flops_per_token"))
     if rate and per_token:
-        yield Both("a matrix product alone", "单独的矩阵乘法"), f"{rate / 1e9:,.0f} GFLOP/s"
-        yield Both("training takes, a token", "训练每个词元需要"), f"{per_token / 1e6:,.1f} MFLOP"
+        yield Both("matrix products reach", "矩阵乘法可达"), f"{rate / 1e9:,.0f} GFLOP/s"
+        yield Both("training computes, each token", "训练每个词元的计算量"), f"{per_token / 1e6:,.1f} MFLOP"
 
 
 def shown(value: Any) -> str:

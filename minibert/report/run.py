@@ -78,12 +78,6 @@ class Run:
         return int(number(self.metrics.get("steps")) or logged)
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """The median over the log: a pause is no speed."""
-        speeds = sorted(v for v in self.log.column("tokens_per_second")[1] if v)
-        return speeds[len(speeds) // 2] if speeds else None
-
-    @property
     def seconds(self) -> float | None:
         """Of training alone, without measuring and saving; None where no log says it."""
         total, before = 0.0, 0
@@ -95,11 +89,28 @@ class Run:
         return total or None
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """Of the whole training."""
+        tokens = self.log.column("tokens")[1]
+        return tokens[-1] / self.seconds if self.seconds and tokens and tokens[-1] else None
+
+    @property
     def share_of_machine(self) -> float | None:
         """Of the rate that matrix products alone have there."""
         per_token, rate = (number(self.machine.get(name)) for name in ("flops_per_token", "flops_per_second"))
         speed = self.tokens_per_second
         return speed * per_token / rate if speed and per_token and rate else None
+
+    @property
+    def parameters(self) -> int | None:
+        """Numbers in the model's file; None where there is none yet."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.folder / "model.safetensors", "numpy") as file:
+                return int(sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys()))  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return None
 
     def changed_settings(self) -> list[tuple[str, Any, Any]]:
         """(name, value, default) of the settings that are not what a run has where nothing is said."""

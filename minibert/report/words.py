@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minibert.training.best import is_lower_better
-from minibert.view.page import Both, percent, short
+from minibert.view.page import Both
 
 NAMES = {
     "loss": Both("loss", "损失"),
@@ -21,6 +21,7 @@ NAMES = {
     "nsp_accuracy": Both("next-sentence accuracy", "下一句准确率"),
     "num_targets": Both("targets measured", "评测目标数"),
     "num_masked": Both("of them shown as [MASK]", "其中显示为 [MASK]"),
+    "nsp_majority_accuracy": Both("always the commoner label", "总答更常见的标签"),
     "num_pairs": Both("pairs measured", "评测句对数"),
     "steps": Both("steps", "步数"),
     "tokens": Both("tokens seen", "训练词元数"),
@@ -83,9 +84,24 @@ def value_of(metric: str, value: Any) -> str:
         return "–"
     if metric in COUNTS or metric.endswith(("_total", "_support")):
         return f"{value:,.0f}"
-    if metric.endswith(("_accuracy", "_share", "_rate")):
-        return percent(value)
-    return short(value)
+    if metric.endswith("_accuracy"):
+        return f"{100 * value:.1f} %"
+    if metric.endswith("perplexity"):
+        return f"{value:,.1f}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+PARTS = {"train": Both("train", "训练集"), "dev": Both("dev", "验证集"), "test": Both("test", "测试集")}
+
+
+def lasting(seconds: float) -> Both:
+    """42 s, 3:05 min, 2:10 h."""
+    if seconds < 60:
+        return Both(f"{seconds:.0f} s", f"{seconds:.0f} 秒")
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return Both(f"{minutes}:{rest:02d} min", f"{minutes} 分 {rest} 秒")
+    return Both(f"{minutes // 60}:{minutes % 60:02d} h", f"{minutes // 60} 小时 {minutes % 60} 分")
 
 
 def what_is(command: str, task: str) -> Both:

@@ -109,7 +109,8 @@ class Mistake:
 
     Attributes: text: what was read, as far as it matters here. gold, answer: in words. pair: a second text, or the
         question. score: how sure the model is, 0 to 1; None where it gives no probability. marks: (start, end, whose,
-        label) of places in the text; whose: "gold", "answer", or "both" where they agree.
+        label) of places in the text; whose: "gold", "answer", or "both" where they agree. where: the record's place in
+        its file.
     """
 
     text: str
@@ -118,6 +119,7 @@ class Mistake:
     pair: str = ""
     score: float | None = None
     marks: Sequence[tuple[int, int, str, str]] = ()
+    where: str = ""
 
     def shortened(self, longest: int) -> Mistake:
         """With texts of so many characters at most, and the marks that are left."""

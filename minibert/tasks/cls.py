@@ -335,21 +335,23 @@ class Cls(Task[ClsExample, ClsConfig]):
         """The surest first; of numbers those that are farthest off."""
         found = []
         for example, said in zip(examples, predictions, strict=True):
-            label, score = said["label"], said["score"]
+            label, score, where = said["label"], said["score"], example.where
             if self.config.regression:
                 assert isinstance(example.label, float)
                 off = abs(label - example.label)
-                found.append((-off, Mistake(example.text, f"{example.label:g}", f"{label:g}", example.pair or "")))
+                found.append(
+                    (-off, Mistake(example.text, f"{example.label:g}", f"{label:g}", example.pair or "", where=where))
+                )
             elif self.config.multi_label:
                 if set(label) != set(example.names):
                     scores = said["scores"]
                     wrong = set(label) ^ set(example.names)
                     sure = max(max(scores[name], 1 - scores[name]) for name in wrong)
                     gold, answer = (", ".join(names) or "(none)" for names in (sorted(example.names), sorted(label)))
-                    found.append((-sure, Mistake(example.text, gold, answer, example.pair or "", sure)))
+                    found.append((-sure, Mistake(example.text, gold, answer, example.pair or "", sure, where=where)))
             elif (label,) != example.names:
                 gold = ", ".join(example.names)
-                found.append((-score, Mistake(example.text, gold, label, example.pair or "", score)))
+                found.append((-score, Mistake(example.text, gold, label, example.pair or "", score, where=where)))
         return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
 
     def _by_class(self, found: Sequence[Mapping[str, float]]) -> Table:

@@ -282,7 +282,13 @@ class Ner(Task[NerExample, NerConfig]):
             said_of = {e: f"{e[0]} {text[spans[e[1]][0] : spans[e[2] - 1][1]]}" for e in entities}
             words = [", ".join(dict.fromkeys(said_of[e] for e in entities if e in own)) for own in (gold, answer)]
             lost = f" (and {len(example.missed)} that no tag can say)" if example.missed else ""
-            mistake = Mistake(text, (words[0] or "(none)") + lost, words[1] or "(none)", marks=marks)
+            mistake = Mistake(
+                text,
+                (words[0] or "(none)") + lost,
+                words[1] or "(none)",
+                marks=marks,
+                where=example.where() if example.path else "",
+            )
             found.append((-len(gold ^ answer) - len(example.missed), mistake))
         return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
 

@@ -315,7 +315,8 @@ class Qa(Task[QaExample, QaConfig]):
             text, marks = _excerpt(example.context, sorted(places))
             gold = " | ".join(dict.fromkeys(texts)) or "(none)"
             answer = said["answer"] or "(none)"
-            found.append((-said["score"], Mistake(text, gold, answer, example.question, said["score"], marks)))
+            where = "" if example.id is None else f"id {example.id}"
+            found.append((-said["score"], Mistake(text, gold, answer, example.question, said["score"], marks, where)))
         return [mistake for _, mistake in sorted(found, key=lambda item: item[0])]
 
     def write(self, predictions: Sequence[Prediction], output_format: str) -> str:

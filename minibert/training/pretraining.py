@@ -55,8 +55,8 @@ def measure(
     Args: unigram (V,): log_unigram of the training text, the baseline that looks at no context.
     Returns: mlm_loss (nats a target), mlm_accuracy, perplexity, over all targets; masked_* over those shown as [MASK]
         alone, with the unigram baseline's figures beside them: one target in ten is shown as it is, and copying it is
-        no knowledge. nsp_accuracy, nsp_loss and num_pairs where there are pairs. num_targets,
-        num_masked.
+        no knowledge. nsp_accuracy, nsp_loss, num_pairs and nsp_majority_accuracy (who gives
+        all pairs the commoner label) where there are pairs. num_targets, num_masked.
     """
     was_training = model.training
     model.eval()
@@ -64,7 +64,7 @@ def measure(
     commonest = unigram.argmax()
     names = (
         "targets", "loss", "right", "masked", "masked_loss", "masked_right", "unigram_loss", "unigram_right",
-        "pairs", "pair_loss", "pair_right",
+        "pairs", "follow", "pair_loss", "pair_right",
     )  # fmt: skip
     sums = torch.zeros(len(names), dtype=torch.float32, device=accelerator.device)
     for batch in batches:
@@ -85,7 +85,7 @@ def measure(
                 kept.sum(), losses.sum(), right.sum(),
                 hidden.sum(), (losses * hidden).sum(), (right & hidden).sum(),
                 -(known * hidden).sum(), (hidden & (labels == commonest)).sum(),
-                (pairs >= 0).sum(),
+                (pairs >= 0).sum(), (pairs == 0).sum(),
                 F.cross_entropy(paired, pairs, ignore_index=-100, reduction="sum"),
                 ((paired.argmax(-1) == pairs) & (pairs >= 0)).sum(),
             ]
@@ -108,6 +108,7 @@ def measure(
     if total["pairs"]:
         found["nsp_loss"] = total["pair_loss"] / total["pairs"]
         found["nsp_accuracy"] = total["pair_right"] / total["pairs"]
+        found["nsp_majority_accuracy"] = max(total["follow"], total["pairs"] - total["follow"]) / total["pairs"]
         found["num_pairs"] = total["pairs"]
     return found
 
@@ -171,7 +172,7 @@ COLUMNS = ("on held-out text", "this model", "without context")
 
 
 def in_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """A measurement as a table for people, beside who looks at word counts alone, or throws a coin."""
+    """A measurement as a table for people, beside who knows word counts and the commoner label alone."""
     if "mlm_loss" not in found:
         return [("nothing was held out", "", "")]
     rows = [
@@ -181,7 +182,7 @@ def in_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("MLM loss, all targets", f"{found['mlm_loss']:.3f}", ""),
     ]
     if "nsp_accuracy" in found:
-        rows.append(("next sentence", f"{found['nsp_accuracy']:.1%}", "50.0%"))
+        rows.append(("next sentence", f"{found['nsp_accuracy']:.1%}", f"{found['nsp_majority_accuracy']:.1%}"))
     return rows
 
 

@@ -68,8 +68,9 @@ class Watch:
             )
             said.append(("mlm-plateau", text))
         pairs = found.get("num_pairs", 0)
-        if share >= HALF and pairs and found["nsp_accuracy"] < 0.5 + 2 * math.sqrt(0.25 / pairs):
-            said.append(("nsp-chance", _no_better(found["nsp_accuracy"], share)))
+        blind = found.get("nsp_majority_accuracy", 0.5)
+        if share >= HALF and pairs and found["nsp_accuracy"] < blind + 2 * math.sqrt(0.25 / pairs):
+            said.append(("nsp-chance", _no_better(share, found["nsp_accuracy"], blind)))
         return self._once(step, said)
 
     def ended(self, step: int) -> list[Finding]:
@@ -162,12 +163,12 @@ class Watch:
         recent = [losses[place] for losses in self.losses]
         if statistics.fmean(recent) <= CHANCE_LOSS or min(recent) <= 0:  # 0: there are no pairs
             return []
-        return [("nsp-chance", _no_better(None, share))]
+        return [("nsp-chance", _no_better(share))]
 
 
-def _no_better(accuracy: float | None, share: float) -> str:
-    value = "" if accuracy is None else f" ({accuracy:.0%} right)"
+def _no_better(share: float, accuracy: float | None = None, blind: float = 0.5) -> str:
+    value = "" if accuracy is None else f" ({accuracy:.0%} right; {blind:.0%} without reading)"
     return (
-        f"after {share:.0%} of the training next sentences are told no better than by a coin{value}: lines that are no "
-        "sentences or are shuffled, documents that are alike, or too little training. --no-nsp trains without"
+        f"after {share:.0%} of the training next sentences are told no better than by a guess{value}: lines that are "
+        "no sentences or are shuffled, documents that are alike, or too little training. --no-nsp trains without"
     )

@@ -15,8 +15,9 @@ from minibert.finetune.story import finetune
 from minibert.pretrain import pretrain
 from minibert.report.card import code
 from minibert.report.compare import compared_metrics, distinct_names, write_comparison
-from minibert.report.page import describe_run, lasting, pieces, write_report
+from minibert.report.page import describe_run, pieces, without_short, write_report
 from minibert.report.run import defaults, read_log, read_run
+from minibert.report.words import lasting, value_of
 from minibert.tasks import find_tasks
 
 SIZES = {
@@ -61,8 +62,9 @@ def test_a_run_writes_its_page_and_card(folder, browser_page):
     shown = dict(re.findall(r"(.+)\n([\d.,]+ ?%?)\n", page.locator(".tiles").inner_text()))
     assert shown["steps"] == "6"
     assert shown["tokens seen"] == f"{run.metrics['tokens']:,}"
-    assert shown["loss at [MASK]"] == f"{run.metrics['masked_loss']:.4g}"
-    assert "of the machine" in text
+    assert shown["loss at [MASK]"] == f"{run.metrics['masked_loss']:.4f}"
+    assert "of what matrix products reach here" in text
+    assert f"always the commoner label: {run.metrics['nsp_majority_accuracy']:.1%}".replace("%", " %") in text
     assert (folder / "one/README.md").read_text("utf-8").count("\n## ") == 6
 
 
@@ -265,8 +267,8 @@ def test_time_speed_and_share_of_the_machine_by_hand(tmp_path):
     (tmp_path / "machine.json").write_text('{"flops_per_token": 3, "flops_per_second": 120.0}')
     run = read_run(tmp_path)
     assert run.seconds == 100 / 10 + 200 / 20 + 30 / 30
-    assert run.tokens_per_second == 20.0  # the median
-    assert run.share_of_machine == 20 * 3 / 120
+    assert run.tokens_per_second == 330 / 21
+    assert run.share_of_machine == 330 / 21 * 3 / 120
     assert (run.step, run.finished) == (3, False)
 
 
@@ -292,5 +294,24 @@ def test_a_users_word_cannot_leave_its_code_span(value, span):
     assert code(value) == span
 
 
+def test_a_measure_has_its_digits():
+    said = [
+        ("masked_accuracy", 0.75),
+        ("accuracy", 0.9),
+        ("exact", 66.0),
+        ("loss", 1.5),
+        ("perplexity", 209.0),
+        ("tokens", 12345),
+    ]
+    assert [value_of(*one) for one in said] == ["75.0 %", "0.9000", "66.00", "1.5000", "209.0", "12,345"]
+    assert (value_of("loss", None), value_of("loss", float("nan"))) == ("–", "–")
+
+
+def test_a_speed_over_few_steps_is_no_point():
+    assert without_short([1, 10, 20, 30, 31], [1.0, 2.0, 3.0, 4.0, 5.0]) == ([10, 20, 30], [2.0, 3.0, 4.0])
+    assert without_short([], []) == ([], [])
+
+
 def test_times():
-    assert [lasting(s) for s in (12.4, 65, 3600, 7800)] == ["12 s", "1:05 min", "1:00 h", "2:10 h"]
+    assert [lasting(s).en for s in (12.4, 65, 3600, 7800)] == ["12 s", "1:05 min", "1:00 h", "2:10 h"]
+    assert [lasting(s).zh for s in (12.4, 65, 7800)] == ["12 秒", "1 分 5 秒", "2 小时 10 分"]
