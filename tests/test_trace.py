@@ -1,6 +1,8 @@
 """The tour: every number is the forward pass's own, for post-LN and pre-LN; told on a terminal and as a page."""
 
+import math
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -16,9 +18,9 @@ from minibert.tokenization.shown import batch_of
 from minibert.tokenization.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from minibert.trace.forward import MOST_TOKENS, follow, only_run, open_and_follow
 from minibert.trace.page import trace_page
-from minibert.trace.steps import added, chosen, num, superscript, times
-from minibert.trace.terminal import chinese_lines, in_terminal, language_of, right
-from minibert.trace.told import tell
+from minibert.trace.steps import NO_BREAK, added, chosen, labels, num, superscript, times, with_gaps
+from minibert.trace.terminal import in_lines, in_terminal, language_of, right
+from minibert.trace.told import NEARLY_ALL, tell, typical_head
 
 TEXT = "今天我要[MASK]学了。"
 TOKENIZER = BertTokenizer.from_tokens([*SPECIAL_TOKENS, *"今天我要上学了。<>", "un", "##able"], lowercase=True)
@@ -135,15 +137,56 @@ def test_the_steps_that_are_told_lead_from_one_to_the_next(changes):
 @pytest.mark.parametrize("changes", KINDS[:2], ids=["post", "pre"])
 def test_the_worked_sums_are_right(changes):
     tour = tell(follow(make(**changes), TOKENIZER, TEXT), TEXT, layer=2, head=3)
+    steps = [step for chapter in tour.chapters for step in chapter.steps]
+    assert [step.title.en for step in steps if not any(c.isdigit() for line in step.worked for c in line.en)] == []
     checked = 0
-    for line in (line for chapter in tour.chapters for step in chapter.steps for line in step.worked):
+    for line in (line for step in steps for line in step.worked):
         if "=" in line.en:
             assert line.en.split(": ")[-1] == line.zh.split("：")[-1]
         if "=" in line.en and "…" not in line.en:
-            *_, sum_of, result = line.en.replace("−", "-").split(": ")[-1].split(" = ")
-            assert eval(sum_of) == pytest.approx(float(result), abs=0.02, rel=2e-3), line.en
+            *_, sum_of, result = line.en.replace("−", "-").replace("·", "*").split(": ")[-1].split(" = ")
+            assert eval(sum_of, {"exp": math.exp}) == pytest.approx(float(result), abs=0.02, rel=2e-3), line.en
             checked += 1
-    assert checked == 5  # embeddings, scaling, two residuals, the logit
+    # embeddings, query, scaling, projection, two residuals, cosine, the head's own layer, logit, probability
+    assert checked == 10
+
+
+def test_the_worked_weight_is_of_the_shown_scores():
+    tour = tell(follow(make(), TOKENIZER, TEXT), TEXT, layer=2, head=3)
+    (line,) = next(step for step in tour.chapters[2].steps if step.title.en.startswith("Softmax")).worked
+    scores = dict(values_of(tour))["S / √H"][tour.followed]
+    first, second = scores.topk(2).values
+    assert f"exp({num(first)}) / (exp({num(first)}) + exp({num(second)}) + …) = " in line.en
+    assert line.en.endswith(num(scores.softmax(-1).max()))
+
+
+def test_without_a_head_the_one_of_median_entropy_is_shown():
+    """1 of 4, 2 of 4 ...: entropies 0, 2, 1 and 1.58 bits."""
+    rows = [[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0]]
+    assert typical_head(torch.tensor(rows)) == (4, pytest.approx(math.log2(3)))
+    assert typical_head(torch.tensor(rows[:3])) == (3, pytest.approx(1))
+    assert typical_head(torch.tensor(rows[:1])) == (1, 0)
+    passed = follow(make(), TOKENIZER, TEXT)
+    for layer in (1, 3):
+        tour = tell(passed, TEXT, layer=layer)
+        head, bits = typical_head(passed.weights[layer - 1][:, 5])
+        assert tour.head == head
+        shown = in_terminal(tour, language="en", width=100, colour=False).replace("\n", " ")
+        assert f"median entropy for “[MASK]”, {bits:.2f} bits" in shown
+    shown = in_terminal(tell(passed, TEXT, head=head), language="en", width=100, colour=False)
+    assert f"head {head} (--layer" in shown
+
+
+@pytest.mark.parametrize(("place", "neighbour"), [(4, True), (6, True), (0, False)], ids=["before", "after", "far"])
+def test_a_head_that_looks_at_one_place_is_explained(place, neighbour):
+    passed = follow(make(), TOKENIZER, TEXT)
+    for weight in (NEARLY_ALL - 0.01, NEARLY_ALL + 0.01):
+        weights = torch.full((3, 10, 10), (1 - weight) / 9)
+        weights[..., place] = weight
+        tour = replace(passed, weights=(weights, *passed.weights[1:]))
+        said = " ".join(line.en for step in tell(tour, TEXT, head=1).chapters[2].steps for line in step.worked)
+        assert ("nearly all its weight to one token" in said) is (weight > NEARLY_ALL)
+        assert ("looks at a neighbour" in said) is (weight > NEARLY_ALL and neighbour)
 
 
 def test_the_answer_is_the_models_five_best(checkpoint):
@@ -154,7 +197,7 @@ def test_the_answer_is_the_models_five_best(checkpoint):
         shares = model(**batch_of(passed.row)).logits[0, 5].softmax(-1)[: len(TOKENIZER)]
     best = shares.topk(5)
     assert [row[1] for row in table.rows] == [TOKENIZER.tokens[i] for i in best.indices]
-    assert [row[3] for row in table.rows] == [f"{100 * value:.1f} %" for value in best.values.tolist()]
+    assert [row[3] for row in table.rows] == [f"{100 * value:.1f}{NO_BREAK}%" for value in best.values.tolist()]
     assert {row[0] for row in table.rows} == {"5"}
 
 
@@ -198,6 +241,49 @@ def test_a_followed_token_is_always_among_the_shown(checkpoint):
     block = shown.split("A (")[1]
     assert re.search(r"> \[MASK\] .* 1\.000$", block, re.MULTILINE)
     assert "[MASK]" in block.splitlines()[1]  # as a column
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_columns_are_those_with_the_largest_weights(checkpoint, width):
+    text = "今天我要上学了。" * 3 + "[MASK]" + "今天" * 5
+    passed = open_and_follow(checkpoint, text)
+    tour = tell(passed, text, layer=2, head=3)
+    shown = in_terminal(tour, language="en", width=width, colour=False)
+    blocks = [re.split(rf"^   {re.escape(name)} \(", shown, flags=re.MULTILINE)[1] for name in ("S", "S / √H", "A")]
+    weights = passed.weights[1][2, tour.followed]
+    names = labels(passed.row)
+    heads = [block.splitlines()[1].replace("Σ of …", "").replace("Σ", "").split() for block in blocks]
+    assert heads[0] == heads[1] == heads[2]
+    columns = [name for name in heads[0] if name != "…"]
+    best = [i for i in weights.argsort(descending=True).tolist() if i != tour.followed][: len(columns) - 1]
+    assert columns == [names[i] for i in sorted([*best, tour.followed])]
+    assert len(columns) >= 2 + (width - 60) // 20
+    line = next(line for line in blocks[2].splitlines() if line.startswith("   > "))
+    *cells, rest, whole = re.findall(r"\d\.\d+", line)
+    assert sum(map(float, cells)) + float(rest) == pytest.approx(1, abs=0.005)
+    assert whole == "1.000"
+
+
+def test_a_short_text_has_all_its_columns(checkpoint):
+    shown = in_terminal(tell(open_and_follow(checkpoint, "今天我"), "今天我"), language="en", width=80, colour=False)
+    assert shown.split("A (5, 5)")[1].splitlines()[1].split() == ["[CLS]", "今", "天", "我", "[SEP]", "Σ"]
+
+
+def test_the_chinese_tour_is_chinese(checkpoint):
+    text = "今天，今天[MASK]"
+    tour = tell(open_and_follow(checkpoint, text), text)
+    shown = in_terminal(tour, language="zh", width=80, colour=False)
+    assert [line.split()[0] for line in shown.split("相加的各行")[1].splitlines()[2:6]] == ["词", "位置", "类型", "和"]
+    assert not re.search("[”%] ?[,]|”, ", shown)
+    said = [line.zh for chapter in tour.chapters for step in chapter.steps for line in step.worked]
+    assert any("、" in line for line in said)
+    assert all(f"{NO_BREAK}%" in line for line in said if "%" in line)
+    assert NO_BREAK not in shown
+
+
+def test_tokens_that_come_twice_have_their_places(checkpoint):
+    row = open_and_follow(checkpoint, "今天今").row
+    assert labels(row) == ["[CLS]", "今₁", "天", "今₃", "[SEP]"]
 
 
 def test_piped_it_is_plain_and_says_which_run_it_took(checkpoint, tmp_path, monkeypatch):
@@ -245,6 +331,8 @@ def test_the_words_for_numbers():
     assert chosen(3, 5) == [0, 1, 2]
     assert chosen(10, 4) == [0, 1, 2, None, 9]
     assert chosen(10, 4, 6) == [0, 1, None, 6, None, 9]
+    assert with_gaps([4, 1], 6) == [None, 1, None, 4, None]
+    assert with_gaps([1, 0], 2) == [0, 1]
     assert right("今天我要上学", 8) == " 今天我…"
     assert [language_of({"LC_ALL": "", "LANG": "zh_CN.UTF-8"}), language_of({"LANG": "C"}), language_of({})] == [
         "zh", "en", "en",
@@ -252,7 +340,12 @@ def test_the_words_for_numbers():
 
 
 def test_chinese_lines_break_between_characters_and_not_before_punctuation():
-    assert chinese_lines("词元变成 256 维向量，相加。", 10) == ["词元变成", "256 维向", "量，相加。"]
+    assert in_lines("词元变成 256 维向量，相加。", 10, "zh") == ["词元变成", "256 维向", "量，相加。"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_number_and_its_sign_stay_on_a_line(language):
+    assert in_lines(f"share 12.9{NO_BREAK}% then", 10, language) == ["share", f"12.9{NO_BREAK}%", "then"]
 
 
 # ---- mistakes
@@ -369,6 +462,15 @@ def test_a_token_is_followed_with_keys_and_by_tapping(opened):
     assert set(page.evaluate(followed)) == {"9"}
     assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_a_phone_all_tokens_are_in_sight(opened):
+    _, page = opened("今天我要上学了。" * 3 + "[MASK]", viewport={"width": 390, "height": 800})
+    boxes = [token.bounding_box() for token in page.locator(".follow .token").all()]
+    assert len(boxes) == 27
+    assert max(box["x"] + box["width"] for box in boxes) <= 390
+    assert page.evaluate("(b => b.scrollHeight <= b.clientHeight + 1)(document.querySelector('.follow .tokens'))")
+    assert page.get_by_text("Follow a token").is_visible()
 
 
 def test_dark_and_print(opened):

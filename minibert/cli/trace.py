@@ -25,11 +25,11 @@ NARROWEST = 60
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Write the tour as a page, an HTML file, instead.")
 @click.option("--layer", type=int, default=1, show_default=True, help="The layer that is shown in full.")
-@click.option("--head", type=int, default=1, show_default=True, help="The head that is shown in full.")
+@click.option("--head", type=int, help="The head that is shown in full [default: one of median entropy].")
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the terminal's tour [default: the locale's].")
 @QUIET
 def trace(
-    text: str, model: Path | None, out: Path | None, layer: int, head: int, language: Any, quiet: bool
+    text: str, model: Path | None, out: Path | None, layer: int, head: int | None, language: Any, quiet: bool
 ) -> None:  # fmt: skip
     """Follow TEXT through a model step by step: tokens, embeddings, a layer with its heads, the answer.
 

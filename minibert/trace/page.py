@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from minibert.trace.steps import Matrix, Tour, chosen, num
+from minibert.trace.steps import Matrix, Tour, chosen, labels, num
 from minibert.view.page import write_page
 
 MOST_COLUMNS = 10  # of a table of features
@@ -21,7 +21,8 @@ def trace_page(tour: Tour, model: Path, out: Path) -> None:
     """Write the page."""
     write_page(
         out, "trace.html", scripts=("trace.js",), tour=tour, config=tour.passed.config, model=model.resolve().name,
-        row=tour.passed.row, num=num, columns_of=columns_of, depth=depth, picture=picture,
+        row=tour.passed.row, names=labels(tour.passed.row), num=num, columns_of=columns_of, depth=depth,
+        picture=picture,
     )  # fmt: skip
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from minibert.tokenization.shown import ShownToken
 from minibert.trace.forward import Pass
 from minibert.view.page import Both, percent
+
+NO_BREAK = "\u00a0"
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Numbers to look at. tokens: rows are the row's tokens, else row_names. columns: () numbers them. shares: 0 to 1,
-    each row with its sum."""
+    """Numbers to look at. tokens: rows are the row's tokens, else row_names. columns: () numbers them. wanted: all
+    columns, those first that are to be shown where not all can be. shares: 0 to 1, each row with its sum."""
 
     symbol: str
     what: Both
     values: Tensor  # (R,C)
-    row_names: Sequence[str] = ()
+    row_names: Sequence[Both] = ()
     columns: Sequence[str] = ()
+    wanted: Sequence[int] = ()
     shares: bool = False
 
     @property
@@ -62,12 +67,14 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Tour:
-    """A sentence's way through a model. followed: the token that examples are worked for; layer, head: from 1."""
+    """A sentence's way through a model. followed: the token that examples are worked for; layer, head: from 1; why:
+    how the head was chosen, if nobody named it."""
 
     text: str
     followed: int
     layer: int
     head: int
+    why: Both
     passed: Pass
     chapters: list[Chapter]
 
@@ -92,13 +99,24 @@ def times(x: Tensor | float, y: Tensor | float) -> str:
 
 
 def share(x: Tensor | float) -> str:
-    """A share."""
-    return percent(float(x))
+    """A share, whose sign stays on the line of its number."""
+    return percent(float(x)).replace(" ", NO_BREAK)
 
 
 def superscript(number: int) -> str:
     """12 -> ¹²."""
     return "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(number))
+
+
+def subscript(number: int) -> str:
+    """12 -> ₁₂."""
+    return "".join("₀₁₂₃₄₅₆₇₈₉"[int(digit)] for digit in str(number))
+
+
+def labels(row: Sequence[ShownToken]) -> list[str]:
+    """The tokens' texts, with their places where a text comes more than once: the₁, cat, the₃."""
+    times_there = Counter(token.text for token in row)
+    return [token.text + (subscript(i) if times_there[token.text] > 1 else "") for i, token in enumerate(row)]
 
 
 def chosen(count: int, most: int, keep: int | None = None) -> list[int | None]:
@@ -111,9 +129,14 @@ def chosen(count: int, most: int, keep: int | None = None) -> list[int | None]:
     shown = {*range(most - 1), count - 1}
     if keep is not None and keep not in shown:
         shown = {*range(most - 2), keep, count - 1}
+    return with_gaps(shown, count)
+
+
+def with_gaps(shown: Collection[int], count: int) -> list[int | None]:
+    """In order, with None wherever some of `count` are left out."""
     found: list[int | None] = []
+    after = 0
     for i in sorted(shown):
-        if found and found[-1] != i - 1:
-            found.append(None)
-        found.append(i)
-    return found
+        found += [i] if i == after else [None, i]
+        after = i + 1
+    return found if after == count else [*found, None]

@@ -15,13 +15,16 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from minibert.errors import printable
-from minibert.trace.steps import Matrix, Step, Table, Tour, chosen, num
+from minibert.trace.steps import NO_BREAK, Matrix, Step, Table, Tour, chosen, labels, num, with_gaps
 from minibert.view.page import Both
 
 Language = Literal["en", "zh"]
 MOST_ROWS, WIDEST = 7, 100
-LABEL, CELL = 10, 8  # columns of the terminal
-UNIT = re.compile(r"(?:[“（]*(?:[!-~−·×√…]+|.))[，。；：、）”]*\s*", re.DOTALL)  # what stays on one line
+LABEL, CELL, GAP = 10, 8, 3  # columns of the terminal
+UNITS = {  # what stays on one line
+    "en": re.compile(r"[^ ]+ *| +"),
+    "zh": re.compile(rf"[“（]*(?:[!-~{NO_BREAK}₀-₉−·×√…]+|.)[，。；：、）”]* *", re.DOTALL),
+}
 
 
 def in_terminal(tour: Tour, *, language: Language, width: int, colour: bool) -> str:
@@ -35,7 +38,7 @@ def in_terminal(tour: Tour, *, language: Language, width: int, colour: bool) -> 
     for part in teller.all():
         console.print(part)
     lines = target.getvalue().split("\n")
-    return "\n".join(lines if colour else [line.rstrip() for line in lines])
+    return "\n".join(lines if colour else [line.rstrip() for line in lines]).replace(NO_BREAK, " ")
 
 
 class Teller:
@@ -43,17 +46,14 @@ class Teller:
 
     def __init__(self, tour: Tour, language: Language, width: int) -> None:
         self.tour, self.language, self.width = tour, language, width
-        self.labels = [printable(token.text) for token in tour.passed.row]
+        self.labels = [printable(label) for label in labels(tour.passed.row)]
 
     def say(self, words: Both | str) -> str:
         return printable(words if isinstance(words, str) else words[self.language == "zh"])
 
     def prose(self, words: Both, style: str = "", *, indent: int = 3) -> Text:
-        """Words in lines; rich breaks lines at blanks alone, of which Chinese has few."""
-        text = self.say(words)
-        if self.language == "zh":
-            text = "\n".join(chinese_lines(text, self.width - indent))
-        return Text(text, style=style)
+        """Words in lines; rich would break them at blanks alone, of which Chinese has few, and at no-break ones too."""
+        return Text("\n".join(in_lines(self.say(words), self.width - indent, self.language)), style=style)
 
     def all(self) -> Iterator[RenderableType]:
         """The head, then each chapter with its steps numbered through."""
@@ -63,10 +63,11 @@ class Teller:
         yield Text(printable(tour.text), style="bold")
         shape = Both(
             f"{L} layers, {D} wide, {N} heads of {H}, {V:,} words; LayerNorm {'after' if post else 'before'} each"
-            f" sub-layer. Shown in full: layer {tour.layer}, head {tour.head} (--layer, --head). Examples follow"
-            f" “{who}”, marked >.",
+            f" sub-layer. Shown in full: layer {tour.layer}, head {tour.head} ({tour.why.en}--layer, --head choose"
+            f" others). Examples follow “{who}”, marked >.",
             f"{L} 层，维度 {D}，{N} 个头、每头 {H} 维，词表 {V:,} 项；LayerNorm 在子层之{'后' if post else '前'}。"
-            f"完整展示第 {tour.layer} 层第 {tour.head} 头（--layer、--head）。例子跟随“{who}”，以 > 标记。",
+            f"完整展示第 {tour.layer} 层第 {tour.head} 头（{tour.why.zh}可用 --layer、--head 另选）。例子跟随“{who}”，"
+            "以 > 标记。",
         )
         yield self.prose(shape, "dim", indent=0)
         number = 0
@@ -104,42 +105,62 @@ class Teller:
         """A few rows and columns; ... stands for the rest."""
         rows, columns = matrix.values.shape
         follow = self.tour.followed if matrix.tokens else None
-        room = (self.width - 3 - LABEL - 2 - (CELL if matrix.shares else 0)) // CELL
-        keep = follow if matrix.columns else None
-        across = next(found for most in range(room, 0, -1) if len(found := chosen(columns, most, keep)) <= room)
+        across = self.columns(matrix)
         down = chosen(rows, MOST_ROWS, follow)
+        hidden = [j for j in range(columns) if j not in across]
         what = self.say(matrix.what)
         lines = [Text.assemble((f"{matrix.symbol} ", "bold"), (f"({rows}, {columns}) {what}", "dim"))]
-        heads = [("…" if j is None else self.labels[j] if matrix.columns else str(j + 1)) for j in across]
-        end = ["Σ"] if matrix.shares else []
-        lines.append(Text(" " * (LABEL + 2) + "".join(right(head, CELL) for head in [*heads, *end]), style="dim"))
+        heads = Text(" " * (LABEL + 2), style="dim")
+        for j in across:
+            label = "" if j is None else printable(matrix.columns[j]) if matrix.columns else str(j + 1)
+            heads.append(right("…", GAP) if j is None else right(label, CELL))
+        sums = [("Σ", list(range(columns)))] if matrix.shares else []
+        if sums and hidden:
+            sums.insert(0, (self.say(Both("Σ of …", "… 之和")), hidden))
+        for name, _ in sums:
+            heads.append(right(name, CELL))
+        lines.append(heads)
         largest = float(matrix.values.abs().max())
         for i in down:
             if i is None:
                 lines.append(Text(f"  {'…':<{LABEL}}", style="dim"))
                 continue
-            label = self.labels[i] if matrix.tokens else matrix.row_names[i]
+            label = self.labels[i] if matrix.tokens else self.say(matrix.row_names[i])
             mark, style = ("> ", "bold") if i == follow else ("  ", "")
             line = Text(mark + set_cell_size(label, LABEL), style=style)
             for j in across:
                 value = None if j is None else float(matrix.values[i, j])
                 faint = value is None or abs(value) < largest / 20
                 shade = "dim" if faint else "yellow" if abs(value or 0) == largest else ""
-                line.append(right("…" if value is None else num(value), CELL), style=shade)
-            if matrix.shares:
-                line.append(right(num(matrix.values[i].sum()), CELL), style="dim")
+                line.append(right("…", GAP) if value is None else right(num(value), CELL), style=shade)
+            for _, summed in sums:
+                line.append(right(num(matrix.values[i, summed].sum()), CELL), style="dim")
             lines.append(line)
         return Group(*lines)
 
+    def columns(self, matrix: Matrix) -> list[int | None]:
+        """Those there is room for. Where some are wanted most it is they, with room left for the sums of shares, so
+        that scores and weights show the same."""
+        count = matrix.values.shape[1]
+        if (count + matrix.shares) * CELL <= self.width - 3 - LABEL - 2:
+            return list(range(count))
+        room = self.width - 3 - LABEL - 2 - (2 * CELL if matrix.wanted else 0)
+        for most in range(min(count, room // CELL), 1, -1):
+            found = with_gaps(matrix.wanted[:most], count) if matrix.wanted else chosen(count, most)
+            if sum(GAP if j is None else CELL for j in found) <= room:
+                return found
+        return with_gaps(matrix.wanted[:1] or [0], count)
 
-def chinese_lines(text: str, width: int) -> list[str]:
-    """Lines of so many columns: broken behind any Chinese character, not inside other words nor before punctuation."""
+
+def in_lines(text: str, width: int, language: Language) -> list[str]:
+    """Lines of so many columns, broken at blanks and, in Chinese, behind any Chinese character, not inside other words
+    nor before punctuation; never at a no-break blank."""
     lines = [""]
-    for unit in UNIT.findall(text):
-        if cell_len(lines[-1] + unit.rstrip()) > width and lines[-1]:
+    for unit in UNITS[language].findall(text):
+        if cell_len(lines[-1] + unit.rstrip(" ")) > width and lines[-1]:
             lines.append("")
-        lines[-1] += unit if lines[-1] else unit.lstrip()
-    return [line.rstrip() for line in lines]
+        lines[-1] += unit if lines[-1] else unit.lstrip(" ")
+    return [line.rstrip(" ") for line in lines]
 
 
 def right(text: str, size: int) -> str:

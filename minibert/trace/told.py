@@ -9,32 +9,50 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from minibert.errors import UserError
+from minibert.model.bert import BertSelfAttention
 from minibert.trace.forward import HeadsOfLayer, Pass
-from minibert.trace.steps import Chapter, Matrix, Step, Table, Tour, added, num, share, superscript, times
+from minibert.trace.steps import Chapter, Matrix, Step, Table, Tour, added, labels, num, share, superscript, times
 from minibert.view.page import Both
 
 TOP = 5
+NEARLY_ALL = 0.9  # a weight that needs a word of explanation
 ACTIVATION = {"gelu": "GELU", "gelu_new": "GELU", "relu": "ReLU"}
 
 
-def tell(passed: Pass, text: str, *, layer: int = 1, head: int = 1) -> Tour:
-    """The tour of a pass. Args: layer, head: which of them is shown in full, from 1. Raises: UserError if not"
-    " there."""
+def tell(passed: Pass, text: str, *, layer: int = 1, head: int | None = None) -> Tour:
+    """The tour of a pass. Args: layer, head: which of them is shown in full, from 1; without a head typical_head's.
+    Raises: UserError if not there."""
     config = passed.config
     for name, number, most in (
         ("layer", layer, config.num_hidden_layers), ("head", head, config.num_attention_heads),
     ):  # fmt: skip
-        if not 1 <= number <= most:
+        if number is not None and not 1 <= number <= most:
             raise UserError(f"there is no {name} {number}", where=f"--{name}", fix=f"a number from 1 to {most}")
     row = passed.row
     masks = [i for i, token in enumerate(row) if token.token == "[MASK]"]
     followed = masks[0] if masks else 1
+    why = Both("", "")
+    if head is None:
+        head, bits = typical_head(passed.weights[layer - 1][:, followed])
+        who = labels(row)[followed]
+        why = Both(
+            f"of the layer's heads the one with the median entropy for “{who}”, {bits:.2f} bits; ",
+            f"“{who}”的注意力熵在该层各头中居中，{bits:.2f} 比特；",
+        )
     guide = Guide(passed, followed, layer - 1, head - 1)
     chapters = [guide.tokens(), guide.embeddings(), guide.attention(), guide.feed_forward(), guide.layers()]
-    return Tour(text, followed, layer, head, passed, [*chapters, guide.answer(masks)])
+    return Tour(text, followed, layer, head, why, passed, [*chapters, guide.answer(masks)])
+
+
+def typical_head(weights: Tensor) -> tuple[int, float]:
+    """weights (N,T) of one token -> the head, from 1, with the median entropy (of an even number the upper one), and
+    that, in bits. So it is seldom one that looks at a single place, of which there is not much to see."""
+    entropy = -(weights * weights.clamp(min=1e-30).log2()).sum(-1)
+    head = int(entropy.argsort(stable=True)[len(entropy) // 2])
+    return head + 1, float(entropy[head])
 
 
 class Guide:
@@ -47,7 +65,8 @@ class Guide:
         self.T, self.D = len(self.row), self.config.hidden_size
         self.N = self.config.num_attention_heads
         self.H = self.D // self.N
-        self.who = f"“{self.row[i].text}”"
+        self.labels = labels(self.row)
+        self.who = f"“{self.labels[i]}”"
         self.name = f"bert.encoder.layer.{layer}"
 
     def out(self, part: str) -> Tensor:
@@ -63,12 +82,14 @@ class Guide:
     def tokens(self) -> Chapter:
         V = len(self.passed.tokenizer)
         unknown = sum(token.unknown for token in self.row)
-        worked = []
+        worked: list[Both] = []
         if unknown:
             worked.append(Both(
                 f"{unknown} of {self.T - 2} tokens are not in the vocabulary: to the model they are all [UNK].",
                 f"{self.T - 2} 个词元中有 {unknown} 个不在词表里：对模型来说它们都是 [UNK]。",
             ))  # fmt: skip
+        followed = self.row[self.i]
+        worked.append(same_in_both(f"{followed.token} → {followed.id}", f"{self.who}, its id", f"{self.who}的编号"))
         rows = [[str(i), token.text, token.token, str(token.id)] for i, token in enumerate(self.row)]
         columns = [Both("place", "位置"), Both("you wrote", "原文"), Both("token", "词元"), Both("id", "编号")]
         step = Step(
@@ -112,14 +133,14 @@ class Guide:
                 ),
                 [
                     Matrix(
-                        "E", Both(f"the rows that are added for {self.who}", f"{self.who} 相加的各行"), parts,
-                        ["word", "position", "type", "sum"],
+                        "E", Both(f"the rows that are added for {self.who}", f"{self.who}相加的各行"), parts,
+                        [Both("word", "词"), Both("position", "位置"), Both("type", "类型"), Both("sum", "和")],
                     ),
                     Matrix("X", Both("the sums of all tokens", "所有词元的和"), x),
                 ],
                 worked=[same_in_both(
                     f"{added(word[i, 0], position[i, 0], kind[i, 0])} = {num(x[i, 0])}",
-                    f"{self.who}, number 1", f"{self.who} 第 1 个数",
+                    f"{self.who}, number 1", f"{self.who}第 1 个数",
                 )],
             )
         ]  # fmt: skip
@@ -151,7 +172,7 @@ class Guide:
             worked=[same_in_both(
                 f"{num(before[i].mean())}, {num(before[i].std(correction=0))} → {num(after[i].mean())},"
                 f" {num(after[i].std(correction=0))}",
-                f"{self.who}, mean and spread", f"{self.who} 的均值与标准差",
+                f"{self.who}, mean and spread", f"{self.who}的均值与标准差",
             )],
         )  # fmt: skip
 
@@ -162,6 +183,12 @@ class Guide:
         heads = self.passed.heads(self.layer)
         given = heads.context.view(T, self.N, H)[:, h]
         x = self.into("")
+        part = self.passed.model.get_submodule(f"{self.name}.attention.self")
+        assert isinstance(part, BertSelfAttention)
+        w_query, b_query = (tensor.detach()[h * H] for tensor in part.joined())  # of the query's first number
+        joining = self.passed.model.get_submodule(f"{self.name}.attention.output.dense")
+        assert isinstance(joining, nn.Linear)
+        joined = self.out("attention.output.dense")
         steps = []
         if self.pre:
             title = Both("LayerNorm before attention", "注意力之前的 LayerNorm")
@@ -186,6 +213,10 @@ class Guide:
                     Matrix("K", Both("keys", "key"), heads.k[h]),
                     Matrix("V", Both("values", "value"), heads.v[h]),
                 ],
+                worked=[same_in_both(
+                    f"x·w + b = {added(heads.x[self.i] @ w_query, b_query)} = {num(heads.q[h, self.i, 0])}",
+                    f"{self.who}, number 1 of its query", f"{self.who}的 query 第 1 个数",
+                )],
             ),
             *self.scores(heads),
             Step(
@@ -212,8 +243,13 @@ class Guide:
                 ),
                 [
                     Matrix("[Z₁ … Z_N]", Both("heads side by side", "拼接后的各头"), heads.context),
-                    Matrix("O", Both("joined", "投影之后"), self.out("attention.output.dense")),
+                    Matrix("O", Both("joined", "投影之后"), joined),
                 ],
+                worked=[same_in_both(
+                    f"z·w + b = {added(heads.context[self.i] @ joining.weight.detach()[0], joining.bias.detach()[0])}"
+                    f" = {num(joined[self.i, 0])}",
+                    f"{self.who}, number 1", f"{self.who}第 1 个数",
+                )],
             ),
             *self.residual("attention.output", x, "O", Both("Add what came in", "加上输入（残差连接）"), first=True),
         ]  # fmt: skip
@@ -222,9 +258,12 @@ class Guide:
 
     def scores(self, heads: HeadsOfLayer) -> list[Step]:
         h, i, T, H = self.head, self.i, self.T, self.H
-        texts = [token.text for token in self.row]
+        texts = self.labels
         dots, scores, weights = heads.dots[h], heads.scores[h], heads.weights[h]
-        j = int(weights[i].argmax())
+        order = weights[i].argsort(descending=True, stable=True).tolist()
+        wanted = [i, *(j for j in order if j != i)]
+        j = order[0]
+        others = "".join(f" + exp({num(scores[i, k])})" for k in order[1:2]) + (" + …" if T > 2 else "")
         return [
             Step(
                 Both("Scores: each query times each key", "打分：每个 query 与每个 key 的点积"),
@@ -236,33 +275,33 @@ class Guide:
                     "一对词元的得分是前者 query 与后者 key 的点积，越匹配越大。行是发出注意力的词元，列是被看的词"
                     "元。",
                 ),
-                [Matrix("S", Both("scores before scaling", "缩放前的得分"), dots, columns=texts)],
+                [Matrix("S", Both("scores before scaling", "缩放前的得分"), dots, columns=texts, wanted=wanted)],
                 worked=[same_in_both(
                     f"q·k = {times(heads.q[h, i, 0], heads.k[h, j, 0])} + {times(heads.q[h, i, 1], heads.k[h, j, 1])}"
                     f" + … = {num(dots[i, j])}",
-                    f"{self.who} to “{texts[j]}”", f"{self.who} 对 “{texts[j]}”",
+                    f"{self.who} to “{texts[j]}”", f"{self.who}对“{texts[j]}”",
                 )],
             ),
             Step(
                 Both("Scale by the root of the head size", "除以头维度的平方根"),
                 f"S / √H = S / √{H} = S / {math.sqrt(H):.3g}", f"({T}, {T})",
                 Both(
-                    f"A dot product of {H} terms grows with √{H}. Undivided, softmax would give nearly everything"
-                    " to one"
-                    " token and hardly any gradient would flow.",
-                    f"{H} 项的点积大小随 √{H} 增长。若不缩放，softmax 会几乎全给一个词元，梯度也几乎传不回来。",
+                    f"A dot product of {H} terms grows with √{H}. Undivided, such large scores drive softmax towards"
+                    " one token, and hardly any gradient flows.",
+                    f"{H} 项的点积大小随 √{H} 增长。若不缩放，得分过大，softmax 会偏向单个词元，梯度也几乎传不回来。",
                 ),
-                [Matrix("S / √H", Both("scores after scaling", "缩放后的得分"), scores, columns=texts)],
+                [Matrix("S / √H", Both("scores after scaling", "缩放后的得分"), scores, columns=texts, wanted=wanted)],
                 worked=[
                     same_in_both(
                         f"{num(dots[i, j])} / {math.sqrt(H):.3g} = {num(scores[i, j])}",
-                        f"{self.who} to “{texts[j]}”", f"{self.who} 对 “{texts[j]}”",
+                        f"{self.who} to “{texts[j]}”", f"{self.who}对“{texts[j]}”",
                     ),
                     same_in_both(
                         f"{share(dots[i].softmax(-1).max())} → {share(weights[i].max())}",
                         f"largest weight of {self.who} without scaling and with it",
-                        f"{self.who} 的最大权重，不缩放与缩放后",
+                        f"{self.who}的最大权重，不缩放与缩放后",
                     ),
+                    *self.one_place(weights[i]),
                 ],
             ),
             Step(
@@ -274,9 +313,29 @@ class Guide:
                     " parts of each token's value.",
                     "取指数使得分都为正，再除以整行之和，使每行之和为 1：即各词元 value 所占的份额。",
                 ),
-                [Matrix("A", Both("attention weights", "注意力权重"), weights, columns=texts, shares=True)],
+                [Matrix(
+                    "A", Both("attention weights", "注意力权重"), weights, columns=texts, wanted=wanted, shares=True,
+                )],
+                worked=[same_in_both(
+                    f"exp({num(scores[i, j])}) / (exp({num(scores[i, j])}){others}) = {num(weights[i, j])}",
+                    f"{self.who} to “{texts[j]}”", f"{self.who}对“{texts[j]}”",
+                )],
             ),
         ]  # fmt: skip
+
+    def one_place(self, weights: Tensor) -> list[Both]:
+        """A word on a head that gives nearly all to one token. weights (T,) of the followed token."""
+        j = int(weights.argmax())
+        if weights[j] <= NEARLY_ALL:
+            return []
+        en = f"Even scaled, this head gives nearly all its weight to one token, “{self.labels[j]}”."
+        zh = f"缩放之后，这个头仍把权重几乎全给了一个词元“{self.labels[j]}”。"
+        if abs(j - self.i) == 1:
+            en += (
+                " It looks at a neighbour, as some heads of many models do; minibert's models start with a few of them."
+            )
+            zh += "它看的是相邻词元：许多模型都有这样的头，minibert 的模型初始化时就带有几个。"
+        return [Both(en, zh)]
 
     def weighted(self, heads: HeadsOfLayer) -> Both:
         """The first number of the head's output for the followed token, as a sum."""
@@ -284,10 +343,10 @@ class Guide:
         best = weights.topk(min(3, self.T)).indices.tolist()
         terms = " + ".join(times(weights[j], values[j]) for j in best)
         total = heads.context.view(self.T, self.N, self.H)[self.i, self.head, 0]
-        taken = ", ".join(f"“{self.row[j].text}”" for j in best)
+        taken = [f"“{self.labels[j]}”" for j in best]
         return same_in_both(
-            f"{terms} + … = {num(total)}", f"{self.who}, number 1, from {taken}, …",
-            f"{self.who} 第 1 个数，来自 {taken}、…",
+            f"{terms} + … = {num(total)}", f"{self.who}, number 1, from {', '.join(taken)}, …",
+            f"{self.who}第 1 个数，来自{'、'.join(taken)}等",
         )  # fmt: skip
 
     def residual(self, part: str, x: Tensor, symbol: str, title: Both, *, first: bool = False) -> list[Step]:
@@ -305,7 +364,7 @@ class Guide:
             [Matrix(f"X + {symbol}", Both("the sum", "相加之后"), total)],
             worked=[same_in_both(
                 f"{added(x[i, 0], gave[i, 0])} = {num(total[i, 0])}", f"{self.who}, number 1",
-                f"{self.who} 第 1 个数",
+                f"{self.who}第 1 个数",
             )],
         )  # fmt: skip
         if self.pre:
@@ -354,17 +413,22 @@ class Guide:
 
     def layers(self) -> Chapter:
         i, L = self.i, self.config.num_hidden_layers
-        rows = []
+        rows: list[list[str | Both]] = []
+        worked: list[Both] = []
         for layer in range(L):
             name = f"bert.encoder.layer.{layer}"
             x, y = self.passed.into[name][i], self.passed.out[name][i]
             weights = self.passed.weights[layer].mean(0)[i]
             best = weights.topk(min(2, self.T))
-            looks = ", ".join(
-                f"{self.row[j].text} {share(w)}" for w, j in zip(best.values, best.indices.tolist(), strict=True)
-            )
+            looks = [f"“{self.labels[j]}” {share(w)}" for w, j in zip(best.values, best.indices.tolist(), strict=True)]
             alike = F.cosine_similarity(x, y, dim=0)
-            rows.append([str(layer + 1), looks, num(x.norm()), num(y.norm()), num(alike)])
+            both = Both(", ".join(looks), "，".join(looks))
+            rows.append([str(layer + 1), both, num(x.norm()), num(y.norm()), num(alike)])
+            if layer == self.layer:
+                worked.append(same_in_both(
+                    f"x·y / (|x|·|y|) = {num(x @ y)} / ({times(x.norm(), y.norm())}) = {num(alike)}",
+                    f"the cosine in layer {layer + 1}", f"第 {layer + 1} 层的余弦",
+                ))  # fmt: skip
         columns = [
             Both("layer", "层"), Both("looks most at (mean of heads)", "主要看（各头平均）"),
             Both("length in", "输入长度"), Both("length out", "输出长度"), Both("cosine", "余弦"),
@@ -377,10 +441,10 @@ class Guide:
                     f"What happens to {self.who} in each layer: where the layer's heads look, how long its vector"
                     " is before"
                     " and after, and how much the two point the same way (cosine 1: unchanged in direction).",
-                    f"{self.who} 在每一层发生了什么：这一层各头平均看向哪里、向量在前后的长度，以及两者方向的接近程度"
+                    f"{self.who}在每一层发生了什么：这一层各头平均看向哪里、向量在前后的长度，以及两者方向的接近程度"
                     "（余弦为 1 表示方向不变）。",
                 ),
-                table=Table(columns, rows, 2, False, self.layer),
+                table=Table(columns, rows, 2, False, self.layer), worked=worked,
             )
         ]  # fmt: skip
         if self.pre:
@@ -395,6 +459,12 @@ class Guide:
         passed, T, D = self.passed, self.T, self.D
         V = self.config.vocab_size
         t = passed.out["cls.predictions.transform"]
+        name_of_norm = "cls.predictions.transform.LayerNorm"
+        norm = passed.model.get_submodule(name_of_norm)
+        assert isinstance(norm, nn.LayerNorm)
+        y = passed.into[name_of_norm][self.i]
+        spread = (y.var(correction=0) + norm.eps).sqrt()
+        scaled = norm.weight.detach()[0] * (y[0] - y.mean()) / spread
         logits = passed.logits
         known = len(passed.tokenizer)  # a padded matrix has more rows than the vocabulary has tokens
         i = self.i
@@ -413,6 +483,11 @@ class Guide:
                     "最后一层的向量再过一个全连接层、激活函数和 LayerNorm，准备与各个词比较。",
                 ),
                 [Matrix("t", Both("ready to be compared", "变换之后"), t)],
+                worked=[same_in_both(
+                    "γ · (y − mean) / √(variance + ε) + β"
+                    f" = {added(scaled, norm.bias.detach()[0])} = {num(t[self.i, 0])}",
+                    f"{self.who}, number 1, y being what {name} gave", f"{self.who}第 1 个数，y 为 {name} 的输出",
+                )],
             ),
             Step(
                 Both("Compare with every word", "与词表中每个词比较"), "logits = t·E_wordᵀ + b",
@@ -428,16 +503,24 @@ class Guide:
                 worked=[same_in_both(
                     f"t·e + b = {added(t[i] @ word, bias)} = {num(logits[i, best])}",
                     f"{self.who} to “{passed.tokenizer.tokens[best]}”",
-                    f"{self.who} 对 “{passed.tokenizer.tokens[best]}”",
+                    f"{self.who}对“{passed.tokenizer.tokens[best]}”",
                 )],
             ),
-            self.guesses(logits[:, :known], logits.softmax(-1)[:, :known], masks),
+            self.guesses(logits, known, masks),
         ]  # fmt: skip
         return Chapter(Both("The answer", "给出答案"), steps)
 
-    def guesses(self, logits: Tensor, shares: Tensor, masks: list[int]) -> Step:
+    def guesses(self, logits: Tensor, known: int, masks: list[int]) -> Step:
         tokens = self.passed.tokenizer.tokens
-        rows: list[list[str | Both]] = []
+        whole = logits[self.i].logsumexp(-1)
+        logits, shares = logits[:, :known], logits.softmax(-1)[:, :known]
+        best_of_all = int(logits[self.i].argmax())
+        worked = same_in_both(
+            f"exp(logit − log Σ exp) = exp({added(logits[self.i, best_of_all], -whole)})"
+            f" = {num(shares[self.i, best_of_all])}",
+            f"{self.who} to “{tokens[best_of_all]}”", f"{self.who}对“{tokens[best_of_all]}”",
+        )  # fmt: skip
+        rows: list[list[str]] = []
         if masks:
             columns = [
                 Both("place", "位置"), Both("token", "词元"), Both("logit", "logit"), Both("probability", "概率"),
@@ -457,7 +540,7 @@ class Guide:
             ]  # fmt: skip
             for i, token in enumerate(self.row):
                 j = int(logits[i].argmax())
-                rows.append([str(i), token.text, tokens[j], share(shares[i, j]), share(shares[i, token.id])])
+                rows.append([str(i), self.labels[i], tokens[j], share(shares[i, j]), share(shares[i, token.id])])
             words = Both(
                 "There is no [MASK] in the text: these are the answers at places where the model sees the token"
                 " itself, so"
@@ -468,7 +551,7 @@ class Guide:
             title = Both("Softmax: each token's own prediction", "softmax：每个词元处的预测")
         return Step(
             title, "p = softmax(logits)", f"({len(self.row)}, {self.config.vocab_size})", words,
-            table=Table(columns, rows, 2 if masks else 3, not masks, None if masks else self.i),
+            table=Table(columns, rows, 2 if masks else 3, not masks, None if masks else self.i), worked=[worked],
         )  # fmt: skip
 
 
