@@ -74,8 +74,8 @@ def shares(page, row=0):
 
 
 def as_percent(weights):
-    """As the page writes them: thousandths."""
-    return [f"{round(float(w) * 1000) / 10:.1f} %" for w in weights]
+    """As the page writes them: thousandths, the sign on the line of its number."""
+    return [f"{round(float(w) * 1000) / 10:.1f}\u00a0%" for w in weights]
 
 
 def chosen_text(page):
@@ -173,7 +173,8 @@ def test_pointing_at_a_token_shows_where_it_looks(opened):
     weights = seen.weights[layer - 1, head - 1, 4]
     best = int(weights.argmax())
     assert (
-        f"tired looks at {seen.row[best].text} {as_percent([weights[best]])[0]}" in page.locator("#said").inner_text()
+        f"tired looks at {seen.row[best].text}\u00a0{as_percent([weights[best]])[0]}"
+        in page.locator("#said").inner_text()
     )
     shades = page.evaluate("[...document.querySelectorAll('.token')].map(t => +t.style.getPropertyValue('--w'))")
     assert shades == pytest.approx((weights / weights.max()).tolist(), abs=0.02)
@@ -288,6 +289,7 @@ def test_texts_beside_each_other_show_the_same_token_and_the_difference(opened):
             assert float(line[3].replace("−", "-")) == pytest.approx(gap, abs=0.051)
         else:
             assert line == ["tired", first, "–", ""]
+    assert page.locator("#weights thead th").last.inner_text().split() == ["difference", "(percentage", "points)"]
     assert page.locator("[aria-selected=true] .text").all_inner_texts().count("it") == 2
     page.locator("#target").select_option(str(animal))
     cell = page.locator(".heads td").nth(3)
@@ -300,18 +302,44 @@ def test_texts_beside_each_other_show_the_same_token_and_the_difference(opened):
 
 
 def test_chinese_pieces_and_unknown_characters(opened):
-    _, page = opened(("今天龘unable",), locale="zh-CN")
+    (seen,), page = opened(("今天龘unable",), locale="zh-CN")
+    layer, head = first_head(measured(seen))
     assert page.locator(".token .text").all_inner_texts() == ["[CLS]", "今", "天", "龘", "un", "able", "[SEP]"]
     assert page.locator(".token.unknown .text").all_inner_texts() == ["龘"]
     assert page.locator(".token.joined .text").all_inner_texts() == ["able"]
     assert page.locator(".token.unknown").get_attribute("title").startswith("[UNK]")
-    assert "今 看：" in page.locator("#said").inner_text()
+    assert "“今”看向：“" in page.locator("#said").inner_text()
+    assert page.locator("#weights caption").inner_text() == f"“今”看向（第 {layer} 层第 {head} 头）"
+    assert page.get_by_role("button", name="看 [CLS]", exact=True).is_visible()
+    page.get_by_role("button", name="谁在看它").click()
+    assert page.locator("#weights caption").inner_text() == f"看向“今”的（第 {layer} 层第 {head} 头）"
+    page.get_by_role("button", name="它看哪里").click()
     assert page.get_by_text("波浪线").is_visible()
     assert page.get_by_text("注意力权重不是对模型回答的解释。").is_visible()
     page.get_by_role("button", name="English").click()
     assert "今 looks at" in page.locator("#said").inner_text()
     assert page.get_by_text("Attention weights are no explanation").is_visible()
     assert "layer 1, head 1" in page.locator(".heads td").first.get_attribute("aria-label")
+
+
+def test_tokens_that_come_twice_have_their_places(opened):
+    _, page = opened(("the animal , the street",))
+    assert [line[0] for line in shares(page)] == ["[CLS]", "the₁", "animal", ",", "the₄", "street", "[SEP]"]
+    page.locator(".token").nth(4).click()
+    assert "the₄ looks at" in page.locator("#said").inner_text()
+    assert page.locator("#weights caption").inner_text().startswith("the₄ looks at (layer 3, head ")
+    assert page.locator("#target option").all_inner_texts()[4].split() == ["4", "the₄"]
+    assert page.locator(".token .text").all_inner_texts()[4] == "the"  # what was written
+    assert page.locator(".heads thead").inner_text().split() == ["head", "layer", *map(str, range(1, N + 1)), "mean"]
+
+
+def test_a_list_that_scrolls_says_so(opened):
+    _, page = opened(("the animal was tired . " * 2,))
+    assert not page.locator("#more").is_visible()
+    _, page = opened(("the animal was tired . " * 6,))
+    assert page.locator("#more").is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("#more").is_visible()
 
 
 def test_dark_light_and_print(opened):

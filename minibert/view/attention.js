@@ -11,8 +11,14 @@
   const said = document.getElementById("said");
   const target = document.getElementById("target");
   const state = { row: 0, token, view: (head[0] - 1) * (heads + 1) + head[1] - 1, mode: "map", direction: "out", hovered: null };
-  const name = (row, i) => rows[row].tokens[i].querySelector(".text").textContent;
-  const percent = (w) => `${(100 * w).toFixed(1)} %`;
+  // A token's text, with its place where the row has that text more than once.
+  const names = rows.map(({ tokens }) => {
+    const texts = tokens.map((token) => token.querySelector(".text").textContent);
+    const place = (i) => [...String(i)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
+    return texts.map((text, i) => text + (texts.indexOf(text) === texts.lastIndexOf(text) ? "" : place(i)));
+  });
+  const name = (row, i) => names[row][i];
+  const percent = (w) => `${(100 * w).toFixed(1)}\u00a0%`;
 
   // Words that this script makes, in both languages.
   const both = (en, zh) =>
@@ -71,20 +77,24 @@
     });
     sayTokens(row, i);
   };
+  // Of a token, what the weights beside it are.
+  const looks = (row, i) => {
+    const who = () => strong(name(row, i));
+    return state.direction === "out"
+      ? [[who(), " looks at"], ["“", who(), "”看向"]]
+      : [[who(), " is looked at by"], ["看向“", who(), "”的"]];
+  };
   const sayTokens = (row, i) => {
     const [en, zh] = viewName(state.view);
     const lines = rows.flatMap((_, other) => {
       const at = same(row, i, other);
       if (at < 0) return [];
       const best = weightsOf(other, at).map((w, j) => [w, j]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, 3);
-      const list = (comma) => best.flatMap(([w, j], n) => [n ? comma : "", strong(name(other, j)), ` ${percent(w)}`]);
+      const list = (comma, open, close) => best.flatMap(([w, j], n) => [n ? comma : "", open, strong(name(other, j)), close, `\u00a0${percent(w)}`]);
       const who = rows.length > 1 ? [`Text ${other + 1}: `, `文本 ${other + 1}：`] : ["", ""];
-      const out = state.direction === "out";
       const line = document.createElement("span");
-      line.append(...both(
-        [who[0], strong(name(other, at)), out ? " looks at " : " is looked at by ", ...list(", "), "."],
-        [who[1], strong(name(other, at)), out ? " 看：" : " 被谁看：", ...list("，"), "。"],
-      ));
+      const [looksEn, looksZh] = looks(other, at);
+      line.append(...both([who[0], ...looksEn, " ", ...list(", ", "", ""), "."], [who[1], ...looksZh, "：", ...list("，", "“", "”"), "。"]));
       return [document.createElement("br"), line];
     });
     said.replaceChildren(...both(`${en[0].toUpperCase()}${en.slice(1)}.`, `${zh}。`), ...lines);
@@ -101,15 +111,12 @@
     const others = rows.map((_, k) => k).filter((k) => k !== row && same(row, state.token, k) >= 0);
     const found = new Map([row, ...others].map((k) => [k, weightsOf(k, same(row, state.token, k))]));
     const caption = document.createElement("caption");
-    const out = state.direction === "out";
     const [en, zh] = viewName(state.view);
-    caption.append(...both(
-      [strong(name(row, state.token)), out ? " looks at" : " is looked at by", `: ${en}`],
-      [strong(name(row, state.token)), out ? " 看：" : " 被谁看：", zh],
-    ));
+    const [looksEn, looksZh] = looks(row, state.token);
+    caption.append(...both([...looksEn, ` (${en})`], [...looksZh, `（${zh}）`]));
     const titles = [make("th", both("token", "词元"), "col"), make("th", others.length ? both(`text ${row + 1}`, `文本 ${row + 1}`) : both("weight", "权重"), "col")];
     for (const k of others)
-      titles.push(make("th", both(`text ${k + 1}`, `文本 ${k + 1}`), "col"), make("th", both("difference", "差"), "col"));
+      titles.push(make("th", both(`text ${k + 1}`, `文本 ${k + 1}`), "col"), make("th", both(["difference", document.createElement("br"), "(percentage points)"], ["差", document.createElement("br"), "（百分点）"]), "col"));
     const head = make("thead", make("tr", titles));
     const body = make("tbody", rows[row].tokens.map((_, j) => {
       const label = make("th", name(row, j), "row");
@@ -126,6 +133,7 @@
       return tr;
     }));
     own.replaceChildren(caption, head, body);
+    document.getElementById("more").hidden = own.parentElement.scrollHeight <= own.parentElement.clientHeight + 1;
   };
   const showGrid = () => {
     const colour = heat();
@@ -194,7 +202,7 @@
   };
   const showTargets = () => {
     if (target.dataset.row === String(state.row)) return;
-    target.replaceChildren(...rows[state.row].tokens.map((_, i) => new Option(`${i + 1}  ${name(state.row, i)}`, i)));
+    target.replaceChildren(...rows[state.row].tokens.map((_, i) => new Option(`${i}  ${name(state.row, i)}`, i)));
     target.dataset.row = state.row;
     target.value = String(Math.min(rows[state.row].tokens.length - 1, state.target ?? mostWanted()));
   };
@@ -310,6 +318,7 @@
     document.addEventListener("minibert-language", showGrid);
     new MutationObserver(showGrid).observe(document.documentElement, { attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showGrid);
+    addEventListener("resize", showWeights);
     for (const hidden of [table, ...document.querySelectorAll(".choices")]) hidden.hidden = false;
     showAll();
     document.documentElement.dataset.ready = "";
