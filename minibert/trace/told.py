@@ -331,10 +331,8 @@ class Guide:
         en = f"Even scaled, this head gives nearly all its weight to one token, “{self.labels[j]}”."
         zh = f"缩放之后，这个头仍把权重几乎全给了一个词元“{self.labels[j]}”。"
         if abs(j - self.i) == 1:
-            en += (
-                " It looks at a neighbour, as some heads of many models do; minibert's models start with a few of them."
-            )
-            zh += "它看的是相邻词元：许多模型都有这样的头，minibert 的模型初始化时就带有几个。"
+            en += " It looks at a neighbour, as some heads of many models do; minibert's recipes let some start so."
+            zh += "它看的是相邻词元：许多模型都有这样的头，minibert 的配方在初始化时就设好几个。"
         return [Both(en, zh)]
 
     def weighted(self, heads: HeadsOfLayer) -> Both:
