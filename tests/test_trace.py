@@ -334,6 +334,7 @@ def test_the_words_for_numbers():
     assert with_gaps([4, 1], 6) == [None, 1, None, 4, None]
     assert with_gaps([1, 0], 2) == [0, 1]
     assert right("今天我要上学", 8) == " 今天我…"
+    assert right("streets₁₂", 8) == " stre…₁₂"
     assert [language_of({"LC_ALL": "", "LANG": "zh_CN.UTF-8"}), language_of({"LANG": "C"}), language_of({})] == [
         "zh", "en", "en",
     ]  # fmt: skip

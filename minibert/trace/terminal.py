@@ -127,7 +127,7 @@ class Teller:
                 continue
             label = self.labels[i] if matrix.tokens else self.say(matrix.row_names[i])
             mark, style = ("> ", "bold") if i == follow else ("  ", "")
-            line = Text(mark + set_cell_size(label, LABEL), style=style)
+            line = Text(mark + set_cell_size(fitted(label, LABEL), LABEL), style=style)
             for j in across:
                 value = None if j is None else float(matrix.values[i, j])
                 faint = value is None or abs(value) < largest / 20
@@ -165,9 +165,17 @@ def in_lines(text: str, width: int, language: Language) -> list[str]:
 
 def right(text: str, size: int) -> str:
     """Text at the right end of so many columns, cut to leave a blank; Chinese characters are two wide."""
-    if cell_len(text) >= size:
-        text = set_cell_size(text, size - 2).rstrip() + "…"
+    text = fitted(text, size - 1)
     return " " * (size - cell_len(text)) + text
+
+
+def fitted(text: str, size: int) -> str:
+    """Text of so many columns at most; where it is cut it keeps its place."""
+    if cell_len(text) <= size:
+        return text
+    stem = text.rstrip("₀₁₂₃₄₅₆₇₈₉")
+    place = text[len(stem) :]
+    return set_cell_size(stem, size - 1 - len(place)).rstrip() + "…" + place
 
 
 def language_of(environment: Mapping[str, str]) -> Language:
