@@ -36,7 +36,9 @@ def attention(
     refuse_model_folder(model, out)
     from minibert.attention import EXAMPLE, attention_page
     from minibert.console import Console
+    from minibert.view.page import check_place
 
+    check_place(out)
     rows = [(text,) for text in EXAMPLE] if example else [texts, *((text,) for text in beside)]
     attention_page(model, rows, out)
     Console(quiet=quiet).say(f"written: {out}")

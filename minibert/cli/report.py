@@ -24,11 +24,13 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
         raise UserError("no run was named", where="RUN", fix="minibert report RUN, or minibert report A B C")
     from minibert.report.compare import write_comparison
     from minibert.report.page import write_report
+    from minibert.view.page import check_place
 
     if len(runs) == 1:
         if out is not None:
             raise UserError("is for the page of several runs", where="--out", fix="leave it out: RUN/report.html")
         click.echo(write_report(runs[0]))
         return
+    check_place(out or COMPARISON)
     write_comparison(runs, out or COMPARISON)
     click.echo(out or COMPARISON)

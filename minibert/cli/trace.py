@@ -38,12 +38,15 @@ def trace(
     from minibert.console import Console, has_colour, print_text
     from minibert.trace.forward import only_run, open_and_follow
     from minibert.trace.told import tell
+    from minibert.view.page import check_place
 
     console = Console(quiet=quiet)
     if model is None:
         model = only_run(RUNS)
         console.say(f"model: {model}, the only run in {RUNS}/ (--model names another)")
     refuse_model_folder(model, out)
+    if out is not None:
+        check_place(out)
     tour = tell(open_and_follow(model, text), text, layer=layer, head=head)
     if out is not None:
         from minibert.trace.page import trace_page

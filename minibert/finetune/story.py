@@ -109,7 +109,7 @@ def finetune(
                 f"done: {out}, {metrics['steps']:,} steps" + (f"; kept: {kept}" if kept else ""), columns, rows,
                 [
                     ("try it", f"minibert predict --model {shlex.quote(str(out))} {shlex.quote(str(asked))}"),
-                    ("look at the run", str(out / "report.html")),
+                    *([("look at the run", str(page))] if (page := out / "report.html").is_file() else []),
                 ],
             )  # fmt: skip
         accelerator.wait_for_everyone()

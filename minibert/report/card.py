@@ -5,6 +5,7 @@ A card is made to be given away: of files and folders it has the names, not wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,31 +13,45 @@ from typing import Any
 from minibert.atomic import write_text
 from minibert.errors import printable
 from minibert.report.loading import how_to_load
-from minibert.report.run import Run, number, numbers
-from minibert.report.words import TASKS, name_of, value_of, what_is
+from minibert.report.run import Run, number, numbers, read_from
+from minibert.report.words import NAMES, TASKS, value_of, what_is
 from minibert.run_folder import MAY_CHANGE
 
 MOST_LABELS = 40  # that are named
+PLAIN = re.compile(r"[\w][\w .-]*")  # a name that markdown leaves alone
 
 
 def write_card(run: Run) -> None:
-    """RUN/README.md."""
+    """RUN/README.md. Raises: UserError, naming the file, for one that is damaged."""
     write_text(run.folder / "README.md", "\n".join(lines(run)) + "\n")
 
 
-def lines(run: Run) -> Iterator[str]:
+def lines(run: Run) -> list[str]:
     """The card, line by line: in English, then its gist in Chinese."""
-    what = what_is(run.command, run.task)
+    found: list[str] = []
+    for file, part in (
+        ("config.json", opening), ("metrics.json", results), ("data.json", data), ("settings.json", settings),
+        ("config.json", loading), ("data.json", limits), ("metrics.json", in_chinese),
+    ):  # fmt: skip
+        with read_from(run.folder / file):
+            found += part(run)
+    return found
+
+
+def opening(run: Run) -> Iterator[str]:
+    """What it is."""
     yield from head(run)
-    yield f"# {printable(run.name)}"
+    yield f"# {run.name if PLAIN.fullmatch(run.name) else code(run.name)}"
     yield ""
+    what = what_is(run.command, run.task)
     yield f"{shape_in_words(run)}: {what.en} with minibert {run.machine.get('minibert', '')}".rstrip() + "."
     if not run.finished:
         yield f"\n**This run is not finished**: its log ends at step {run.step:,}."
     yield ""
-    yield from results(run)
-    yield "## Data\n"
-    yield from data(run)
+
+
+def settings(run: Run) -> Iterator[str]:
+    """Those that decide the result and are not the defaults."""
     yield "## Settings\n"
     changed = [item for item in run.changed_settings() if item[0] not in MAY_CHANGE]
     if changed:
@@ -45,13 +60,6 @@ def lines(run: Run) -> Iterator[str]:
     else:
         yield "All as they are where nothing is said (`settings.json`)."
     yield ""
-    yield "## How to load it\n"
-    yield from loading(run)
-    yield "## Limits\n"
-    yield from (f"- {limit}" for limit in limits(run))
-    yield ""
-    yield "## 中文概要\n"
-    yield from in_chinese(run)
 
 
 def head(run: Run) -> Iterator[str]:
@@ -85,9 +93,7 @@ def results(run: Run) -> Iterator[str]:
             return
         shown = f"{found['num_masked']:,.0f}"
         yield f"On {found['num_targets']:,.0f} masked tokens of held-out text, {shown} of them shown as [MASK]:\n"
-        rows = [
-            (str(name_of(name)), value_of(name, value)) for name, value in found.items() if not name.startswith("num")
-        ]
+        rows = [(named(name), value_of(name, value)) for name, value in found.items() if not name.startswith("num")]
         yield from table(("", "value"), rows)
         yield ""
         return
@@ -96,16 +102,14 @@ def results(run: Run) -> Iterator[str]:
         yield "Nothing was measured: the run had neither a dev nor a test file.\n"
         return
     names = list(numbers(run.metrics[there[0]]))
-    yield from table(
-        ("", *there), [(str(name_of(n)), *(value_of(n, run.metrics[p].get(n)) for p in there)) for n in names]
-    )
+    yield from table(("", *there), [(named(n), *(value_of(n, run.metrics[p].get(n)) for p in there)) for n in names])
     seeds = run.metrics.get("seeds") or []
     if len(seeds) > 1:
         best = names[1] if len(names) > 1 else names[0]
         part = there[-1]
         mean, spread = run.metrics["mean"][part][best], run.metrics["deviation"][part][best]
         yield (
-            f"\nOf {len(seeds)} seeds the best on dev is kept. Over all of them {name_of(best)} on {part} is "
+            f"\nOf {len(seeds)} seeds the best on dev is kept. Over all of them {named(best)} on {part} is "
             f"{value_of(best, mean)} ± {value_of(best, spread)}."
         )
     if run.metrics.get("best_metric"):
@@ -115,6 +119,7 @@ def results(run: Run) -> Iterator[str]:
 
 def data(run: Run) -> Iterator[str]:
     """What it learnt from."""
+    yield "## Data\n"
     found = run.data
     if run.command == "pretrain":
         named = run.places.get("corpus") or []
@@ -150,14 +155,22 @@ def data(run: Run) -> Iterator[str]:
 
 def loading(run: Run) -> Iterator[str]:
     """Code."""
+    yield "## How to load it\n"
     for title, text in how_to_load(run, run.name):
         kind = "bash" if text.startswith("minibert") else "python"
         yield f"{title.en}:\n\n```{kind}\n{text}\n```\n"
 
 
 def limits(run: Run) -> Iterator[str]:
-    """What the model is not good for, from what is known of it."""
-    settings, length = run.settings, run.settings.get("max_length")
+    """What the model is not good for."""
+    yield "## Limits\n"
+    yield from (f"- {limit}" for limit in known_limits(run))
+    yield ""
+
+
+def known_limits(run: Run) -> Iterator[str]:
+    """From what is known of the run."""
+    chosen, length = run.settings, run.settings.get("max_length")
     if run.command == "pretrain":
         seen = number(run.metrics.get("tokens")) or 0
         if seen and seen < 1e9:
@@ -167,7 +180,7 @@ def limits(run: Run) -> Iterator[str]:
             )
         yield "It is an encoder: it fills gaps and gives vectors, and is meant to be fine-tuned. It writes no text."
         if length:
-            longest = max(length, settings.get("long_length") or 0)
+            longest = max(length, chosen.get("long_length") or 0)
             yield f"It was trained on rows of up to {longest} tokens; longer input works worse."
         found = numbers(run.metrics)
         if "masked_loss" in found and found["masked_loss"] > found.get("unigram_loss", 0) - 0.05:
@@ -184,7 +197,7 @@ def limits(run: Run) -> Iterator[str]:
                 break
         if "test" not in parts and "dev" in parts:
             yield "There was no test file: dev chose the model that was kept, so its score is a little too good."
-        if run.task == "cls" and not settings.get("regression"):
+        if run.task == "cls" and not chosen.get("regression"):
             yield "Every text gets one of the labels above, also one that belongs to none of them."
         if run.task == "cls" and length:
             yield f"A text is read up to {length} tokens; what comes behind is not seen."
@@ -193,6 +206,7 @@ def limits(run: Run) -> Iterator[str]:
 
 def in_chinese(run: Run) -> Iterator[str]:
     """The gist."""
+    yield "## 中文概要\n"
     what = (
         "预训练" if run.command == "pretrain" else f"在{TASKS[run.task].zh}任务上微调" if run.task in TASKS else "微调"
     )
@@ -217,10 +231,16 @@ def in_chinese(run: Run) -> Iterator[str]:
         yield "\n得分只对同类文本有效。用它做决定之前，请先看看 `report.html` 里答错的例子。"
 
 
+def named(metric: str) -> str:
+    """A metric's name; one that holds a label's name, as in PER_f1, is the user's own word."""
+    name = NAMES.get(metric)
+    return code(metric) if name is None else name.en
+
+
 def name_zh(metric: str) -> str:
     """A metric's name in Chinese, where it has one."""
-    name = name_of(metric)
-    return name if isinstance(name, str) else name.zh
+    name = NAMES.get(metric)
+    return code(metric) if name is None else name.zh
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

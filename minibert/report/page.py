@@ -13,7 +13,7 @@ from minibert.console import Console
 from minibert.errors import UserError
 from minibert.report.card import write_card
 from minibert.report.loading import how_to_load
-from minibert.report.run import Log, Run, number, numbers, read_run
+from minibert.report.run import Log, Run, number, numbers, read_from, read_run
 from minibert.report.words import NAMES, PARTS, as_both, lasting, name_of, said, value_of, what_is
 from minibert.run_folder import resume_with
 from minibert.view.figures import Figure, Line, curves
@@ -30,12 +30,13 @@ def describe_run(folder: Path, metrics: dict[str, Any], console: Console) -> Non
 
     A run is whole without them: what goes wrong here is said and no more.
     """
-    try:
-        write_pages(replace(read_run(folder), metrics=metrics, finished=True))
-    except UserError as error:
-        console.warn(f"the report was not written: {error}")
-    except Exception as error:  # noqa: BLE001 - after hours of training no page may make a run fail
-        console.warn(f"the report was not written ({error!r}); `minibert report {folder}` shows why")
+    for what, write in (("report.html", write_run_page), ("README.md", write_card)):
+        try:
+            write(replace(read_run(folder), metrics=metrics, finished=True))
+        except UserError as error:
+            console.warn(f"{what} was not written: {error}")
+        except Exception as error:  # noqa: BLE001 - after hours of training no page may make a run fail
+            console.warn(f"{what} was not written ({error!r}); `minibert report {folder}` shows why")
 
 
 def write_report(folder: Path) -> Path:
@@ -43,40 +44,41 @@ def write_report(folder: Path) -> Path:
 
     Raises: UserError where the folder is no run's, or cannot be written to.
     """
-    return write_pages(read_run(folder))
-
-
-def write_pages(run: Run) -> Path:
-    """write_report for a run that has been read."""
-    target = run.folder / "report.html"
-    write_page(target, "report.html", **of_run(run))
+    run = read_run(folder)
+    write_run_page(run)
     write_card(run)
-    return target
+    return folder / "report.html"
+
+
+def write_run_page(run: Run) -> None:
+    """RUN/report.html."""
+    of = of_run(run)
+    with read_from(run.folder / "answers.json"):  # what is nested deepest: the template walks through it
+        write_page(run.folder / "report.html", "report.html", **of)
 
 
 def of_run(run: Run) -> dict[str, Any]:
-    """What the template of a run's page shows."""
-    return {
-        "run": run,
-        "what": what_is(run.command, run.task),
-        "lead": lead(run),
-        "state": state_of(run),
-        "tiles": tiles(run),
-        "figures": list(figures(run)),
-        "parts_of_run": list(parts_of(run)),
-        "texts": run.answers.get("texts") or [],
-        "answered_at": run.answers.get("step"),
-        "data": list(data_rows(run)),
-        "data_notes": list(data_notes(run)),
-        "rows_decoded": run.data.get("rows_decoded") or [e["input"] for e in run.data.get("examples") or []],
-        "changed": [(name, shown(value), shown(usual)) for name, value, usual in run.changed_settings()],
-        "settings": [(name, shown(value)) for name, value in run.settings.items()],
-        "places": [(name, shown(value)) for name, value in run.places.items() if value and name != "data"],
-        "metrics": list(metric_rows(run)),
-        "seeds": seed_table(run),
-        "machine": list(machine_rows(run)),
-        "load": how_to_load(run, str(run.folder)),
-    }
+    """What the template of a run's page shows. Raises: UserError, naming the file, for one that is damaged."""
+    of: dict[str, Any] = {"run": run, "what": what_is(run.command, run.task), "state": state_of(run)}
+    with read_from(run.folder / "config.json"):
+        of |= {"lead": lead(run), "load": how_to_load(run, str(run.folder))}
+    with read_from(run.folder / "log.jsonl"):
+        of["figures"] = list(figures(run))
+    with read_from(run.folder / "metrics.json"):
+        of |= {"tiles": tiles(run), "metrics": list(metric_rows(run)), "seeds": seed_table(run)}
+    with read_from(run.folder / "answers.json"):
+        of["parts_of_run"] = list(parts_of(run))
+        of["texts"], of["answered_at"] = run.answers.get("texts") or [], run.answers.get("step")
+    with read_from(run.folder / "data.json"):
+        of |= {"data": list(data_rows(run)), "data_notes": list(data_notes(run))}
+        of["rows_decoded"] = run.data.get("rows_decoded") or [e["input"] for e in run.data.get("examples") or []]
+    with read_from(run.folder / "settings.json"):
+        of["changed"] = [(name, shown(value), shown(usual)) for name, value, usual in run.changed_settings()]
+        of["settings"] = [(name, shown(value)) for name, value in run.settings.items()]
+        of["places"] = [(name, shown(value)) for name, value in run.places.items() if value and name != "data"]
+    with read_from(run.folder / "machine.json"):
+        of["machine"] = list(machine_rows(run))
+    return of
 
 
 def state_of(run: Run) -> tuple[str, Both]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from jinja2 import UndefinedError
 
 from minibert.atomic import read_json
 from minibert.config import FinetuneConfig, PretrainConfig, load_recipe
@@ -15,6 +18,7 @@ from minibert.errors import UserError
 from minibert.run_folder import is_begun, is_finished, load_settings
 from minibert.tasks import find_tasks
 
+MOST_STEPS = 2**53  # more cannot be drawn
 DEFAULT_RECIPE = "quick"  # of pre-training: what its settings are where nothing is said
 NO_SETTINGS = ("vocab_size", "lowercase", "strip_accents")  # decided by a checkpoint or tokenizer where one is given
 
@@ -180,29 +184,52 @@ def read_log(path: Path) -> Log:
     log = Log()
     if not path.is_file():
         return log
-    for line in path.read_text("utf-8", errors="replace").splitlines():
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            log.broken += 1
-            continue
-        if not isinstance(said, dict) or not isinstance(said.get("step"), int):
-            log.broken += 1
-        elif isinstance(said.get("eval"), dict):
-            log.measured.append((said["step"], said["eval"]))
-        elif "warning" in said:
-            log.warnings.append(said)
-        elif "error" in said:
-            log.error = said
-        else:
-            log.steps.append(said)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            _sort_in(line, log)
     return log
+
+
+def _sort_in(line: str, log: Log) -> None:
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        log.broken += 1
+        return
+    step = said.get("step") if isinstance(said, dict) else None
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST_STEPS:
+        log.broken += 1
+        return
+    if isinstance(said.get("eval"), dict):
+        log.measured.append((step, said["eval"]))
+    elif "warning" in said:
+        log.warnings.append(said)
+    elif "error" in said:
+        log.error = said
+    else:
+        log.steps.append(said)
+
+
+@contextmanager
+def read_from(path: Path) -> Iterator[None]:
+    """While a page shows what a file holds. Raises: UserError, naming the file, where that is not of its kind."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, UndefinedError, ValueError) as error:
+        raise UserError(
+            f"is damaged: it does not hold what such a file holds ({type(error).__name__}: {error})", where=str(path),
+            fix="bring it back, or move it away: the page does without it",
+        ) from error  # fmt: skip
 
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number that no float is as large as
+        return None
 
 
 def numbers(found: Mapping[str, Any]) -> dict[str, float]:

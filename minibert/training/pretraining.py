@@ -193,6 +193,6 @@ def what_next(out: Path, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
     run = shlex.quote(str(out))
     return [
         ("try it", f"minibert fill-mask --model {run} {shlex.quote(text)}"),
-        ("look at the run", str(out / "report.html")),
+        *([("look at the run", str(page))] if (page := out / "report.html").is_file() else []),
         ("teach it a task", f"minibert finetune --task cls --model {run} --train FILE --out RUN"),
     ]

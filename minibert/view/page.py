@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from minibert.atomic import write_whole
-from minibert.errors import printable
+from minibert.atomic import write_whole, written
+from minibert.errors import UserError, printable
 
 HERE = Path(__file__).parent
+GENERATOR = '<meta name="generator" content="minibert '  # stands at the top of every page
 
 
 class Both(NamedTuple):
@@ -55,13 +56,32 @@ def render(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
 
 
 def write_page(target: Path, template: str, *, scripts: Sequence[str] = (), **values: Any) -> None:
-    """render, to a file that is there whole or not at all. Raises: UserError where it cannot be written."""
+    """render, to a file that is there whole or not at all. Raises: UserError, as check_place and write_whole."""
+    check_place(target)
     text = render(template, scripts=scripts, **values)
 
     def fill(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8", errors="replace")
 
     write_whole(target, fill)
+
+
+def check_place(out: Path) -> None:
+    """Before anything is computed: a page is a file of its own, and takes no other file's place.
+
+    Raises: UserError for a name that is not one of a page, a folder, and a file that minibert has not made as a page.
+    """
+    where = str(out)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError("a page is written there", where=where, fix="end its name in .html")
+    if out.is_dir():
+        raise UserError("is a folder; a page is one file", where=where, fix="name a file in it")
+    if out.is_file() and out.stat().st_size:
+        with written(where), out.open("rb") as file:
+            if GENERATOR.encode() not in file.read(4096):
+                raise UserError(
+                    "would overwrite a file that is no page of minibert", where=where, fix="choose another name"
+                )
 
 
 @cache

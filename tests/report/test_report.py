@@ -1,6 +1,7 @@
 """A run's page, its card, and several runs beside each other: from real runs, unfinished ones, and damaged folders."""
 
 import json
+import random
 import re
 import shutil
 
@@ -19,6 +20,7 @@ from minibert.report.page import describe_run, pieces, without_short, write_repo
 from minibert.report.run import defaults, read_log, read_run
 from minibert.report.words import lasting, value_of
 from minibert.tasks import find_tasks
+from minibert.view.page import render
 
 SIZES = {
     "layers": 1, "hidden_size": 32, "heads": 2, "ffn_size": 64, "max_length": 32, "vocab_size": 200, "batch_size": 8,
@@ -232,18 +234,101 @@ def test_mistakes(folder, monkeypatch, arguments, problem):
     assert problem in str(done.exception)
 
 
-def test_a_report_that_fails_does_not_fail_the_run(tmp_path):
+def test_a_report_that_fails_does_not_fail_the_run(folder, tmp_path, monkeypatch):
     said = []
 
     class Console:
         warn = staticmethod(said.append)
 
+    def fails(run):
+        raise RuntimeError("a bug")
+
     describe_run(tmp_path / "none", {}, Console())
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad/settings.json").write_text('{"settings": {}, "command": "pretrain"}')
-    (tmp_path / "bad/data.json").write_text('{"examples": 3}')
-    describe_run(tmp_path / "bad", {}, Console())
-    assert ["the report was not written" in text for text in said] == [True, True]
+    run = tmp_path / "run"
+    shutil.copytree(folder / "one", run)
+    (run / "report.html").unlink()
+    (run / "report.html").mkdir()
+    describe_run(run, {}, Console())
+    monkeypatch.setattr("minibert.report.page.write_card", fails)
+    describe_run(folder / "one", read_run(folder / "one").metrics, Console())
+    names = ["report.html", "README.md", "report.html", "README.md"]
+    assert [text.split(" was not written")[0] for text in said] == names
+    assert "a bug" in said[-1]
+
+
+def everywhere(value, path=()):
+    """The places of a JSON value, deepest first."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from everywhere(value[key], (*path, key))
+    yield path
+
+
+def changed(value, path, new):
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(copy[path[0]], path[1:], new)
+    return copy
+
+
+@pytest.mark.parametrize("name", ["one", "cls", "ner"])
+def test_one_wrong_value_in_a_file_is_named_or_left_out(folder, tmp_path, name, monkeypatch):
+    """Every kind of place in a run's files, each with something that does not belong there."""
+    from minibert.report import page
+
+    monkeypatch.setattr(page, "curves", lambda title, lines, **how: None)  # drawing has its own tests
+    monkeypatch.setattr(page, "write_page", lambda place, template, **of: render(template, **{**of, "figures": []}))
+    draw, refused = random.Random(name), []
+    run = tmp_path / "run"
+    shutil.copytree(folder / name, run)
+    for file in ("settings.json", "data.json", "machine.json", "answers.json", "metrics.json", "config.json"):
+        whole = json.loads((run / file).read_text("utf-8"))
+        kinds = {
+            tuple("0" if isinstance(key, int) else key for key in path): path for path in everywhere(whole) if path
+        }
+        for path in draw.sample(sorted(kinds.values(), key=str), min(12, len(kinds))):
+            wrong = draw.choice([None, [], {}, "x", -1, 1e308, [None], {"a": 1}, [[1]], HOSTILE])
+            (run / file).write_text(json.dumps(changed(whole, path, wrong)), "utf-8")
+            try:
+                write_report(run)
+            except UserError as error:
+                refused.append(str(error.where))
+        (run / file).write_text(json.dumps(whole), "utf-8")
+    assert len(refused) > 5
+    assert all(".json" in where for where in refused)
+
+
+def test_numbers_that_are_too_large_are_none(tmp_path):
+    lines = [{"step": 1, "grad_norm": 10**400}, {"step": 10**30, "loss": 1.0}, {"step": -1}, {"step": True}]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    log = read_log(tmp_path / "log.jsonl")
+    assert (log.column("grad_norm"), log.broken) == (([1], [None]), 3)
+
+
+def test_a_users_word_in_a_card_is_no_markup(folder, tmp_path):
+    run = tmp_path / '<b id="x">[y](z)'
+    shutil.copytree(folder / "ner", run)
+    metrics = json.loads((run / "metrics.json").read_text("utf-8"))
+    metrics["dev"]["<img src=x>|[a](b)_f1"] = 0.5
+    (run / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+    write_report(run)
+    card = (run / "README.md").read_text("utf-8")
+    assert '# `<b id="x">[y](z)`' in card
+    assert "| `<img src=x>\\|[a](b)_f1` | 0.5000 |" in card
+
+
+def test_a_page_takes_no_other_files_place(folder, tmp_path):
+    for place in (folder / "one/settings.json", folder / "model/model.safetensors", tmp_path / "notes.html", tmp_path):
+        if place == tmp_path / "notes.html":
+            place.write_text("mine")
+        before = place.read_bytes() if place.is_file() else None
+        done = CliRunner().invoke(commands, ["report", str(folder / "one"), str(folder / "two"), "--out", str(place)])
+        assert isinstance(done.exception, UserError)
+        assert before is None or place.read_bytes() == before
+    again = tmp_path / "page.html"
+    for _ in range(2):  # a page of its own is written anew
+        assert CliRunner().invoke(commands, ["report", *[str(folder / "one")] * 2, "--out", str(again)]).exit_code == 0
 
 
 def test_a_log_is_read_line_by_line(tmp_path):
