@@ -170,5 +170,5 @@ def _no_better(share: float, accuracy: float | None = None, blind: float = 0.5) 
     value = "" if accuracy is None else f" ({accuracy:.0%} right; {blind:.0%} without reading)"
     return (
         f"after {share:.0%} of the training next sentences are told no better than by a guess{value}: lines that are "
-        "no sentences or are shuffled, documents that are alike, or too little training. --no-nsp trains without sentence pairs"
+        "no sentences or are shuffled, documents that are alike, or too little training. --no-nsp leaves them out"
     )
