@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 from random import Random
 
 import pytest
@@ -323,6 +324,19 @@ def test_few_documents_and_a_sorted_corpus_are_notes(text_file):
     checked = look(text_file(as_text(english() + chinese())))
     assert kinds(checked) == set()
     assert kinds(checked, "note") == {"another language", "sorted"}
+
+
+def test_full_width_digits_as_a_custom_are_a_note_and_punctuation_is_spared(text_file):
+    of_1998 = [[line + "１９９８年，共３０人。" for line in lines] for lines in chinese()]
+    plain = [[line + "2007年，共15人。" for line in lines] for lines in chinese()]
+    for documents in (of_1998, of_1998 + plain):
+        checked = look(text_file(as_text(documents)))
+        assert "full width" not in kinds(checked)
+        (finding,) = (finding for finding in checked.findings if finding.kind == "full width")
+        assert "none of the lines mix them" in finding.message.en
+    code = re.search(r"text\.translate\(.*?\)\}\)|text\.translate\(\{.*?\}\)", finding.fix.en)[0]
+    text = "Ａ１ｚ，：！？（）～……“”。"
+    assert eval(code, {"text": text}) == "A1z，：！？（）～……“”。"  # noqa: S307 - what a person would copy
 
 
 # ---- what cannot be read
