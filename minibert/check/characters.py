@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from minibert.check.findings import Finding, Section
+from minibert.check.misread import WAYS, mended, misread
 from minibert.view.page import Both, percent
 
 PLACES = 3  # shown of each kind
 LEAST = 3  # fewer odd characters than this are a note
 ODD_SHARE = 1e-5  # of a text's characters: lost, wrongly decoded, control, private-use and mixed-script ones
 INVISIBLE_SHARE = 1e-3
+MISREAD_SHARE = 1e-3  # of a text's characters; one document among thousands is a note
 MARKUP_SHARE = 5e-3  # of a text's characters that stand in tags and entities
 UNBROKEN_SHARE = 5e-3
 WIDTH_SHARE = 0.1  # of letters and digits, that are full-width: a note
@@ -59,11 +61,11 @@ _SCRIPTS = {
 
 @dataclass
 class Oddity:
-    """One kind of thing that is no text: how often, how many characters, and where first."""
+    """One kind of thing that is no text: how often, how many characters, and the first places, each once."""
 
     count: int = 0
     characters: int = 0
-    where: list[str] = field(default_factory=list)
+    where: dict[str, str] = field(default_factory=dict)  # place -> text there
 
 
 class Characters:
@@ -73,35 +75,44 @@ class Characters:
         self.counts: Counter[str] = Counter()
         self.odd: dict[str, Oddity] = {}
         self.lines = self.mixed = 0  # mixed: lines with digits, or letters, of both widths
+        self._kinds: dict[str, str] = {}  # of the odd characters met so far
+        self._misread: Counter[str] = Counter()  # private-use characters that were others
 
-    def add(self, documents: Sequence[Sequence[str]], name_of: Callable[[int], str]) -> None:
-        """Documents as lists of lines. name_of: where the n-th of them stands, in words."""
-        texts = ["\n".join(lines) for lines in documents]
-        text = "\n".join(texts)
+    def add(self, lines: Sequence[str], place_of: Callable[[int], str]) -> None:
+        """Some lines. place_of: where the n-th of them stands."""
+        text = "\n".join(lines)
         met = Counter(text)
-        new = [character for character in met if character not in self.counts or self.counts[character] < 2 * PLACES]
+        self._kinds |= {one: kind for one in met.keys() - self.counts.keys() if (kind := kind_of(one))}
         self.counts.update(met)
-        ends = list(accumulate(len(one) + 1 for one in texts))
+        ends = list(accumulate(len(line) + 1 for line in lines))
 
-        def note(kind: str, at: int, end: int) -> None:
+        def note(kind: str, at: int, end: int, said: str = "") -> int:
+            """Returns: where the next line begins."""
             found = self.odd.setdefault(kind, Oddity())
             found.count += 1
             found.characters += end - at
-            if len(found.where) < PLACES:
-                shown = text[max(0, at - 20) : min(end, at + 40) + 20].replace("\n", " ")
-                found.where.append(f"{name_of(bisect_right(ends, at))}: {shown}")
+            number = bisect_right(ends, at)
+            if len(found.where) < PLACES and (place := place_of(number)) not in found.where:
+                first = ends[number] - len(lines[number]) - 1
+                found.where[place] = said or text[max(first, at - 20) : min(end, at + 40) + 20].split("\n")[0]
+            return ends[number]
 
-        for character in new:
-            kind = kind_of(character)
-            if kind:
-                at = text.find(character)
-                while at >= 0 and len(self.odd.setdefault(kind, Oddity()).where) < PLACES:
-                    note(kind, at, at + 1)
-                    at = text.find(character, at + 1)
-        self.lines += sum(map(len, documents))
+        spans = []
+        if not text.isascii():
+            for way, at, end in misread(text):
+                shown = text[at : min(end, at + 40)]
+                note(way, at, end, f"{shown} = {mended(text[at:end], way)}"[:100])
+                spans.append((at, end))
+                self._misread.update(one for one in text[at:end] if kind_of(one) == "private use")
+        for character in self._kinds.keys() & met.keys():
+            kind, at = self._kinds[character], text.find(character)
+            while at >= 0 and len(self.odd.setdefault(kind, Oddity()).where) < PLACES:
+                inside = any(first <= at < end for first, end in spans)
+                at = text.find(character, at + 1 if inside else note(kind, at, at + 1))
+        self.lines += len(lines)
         if not text.isascii():
             if _WIDE.search(text):
-                self.mixed += sum(is_of_both_widths(line) for lines in documents for line in lines)
+                self.mixed += sum(map(is_of_both_widths, lines))
             for match in _MOJIBAKE.finditer(text):
                 if is_mojibake(match[0]):
                     note("wrong encoding", *match.span())
@@ -120,7 +131,7 @@ class Characters:
 
     def of_kind(self, kind: str) -> int:
         """How many characters are of one of the kinds that kind_of names."""
-        return sum(count for character, count in self.counts.items() if kind_of(character) == kind)
+        return sum(self.counts[one] - self._misread[one] for one, its in self._kinds.items() if its == kind)
 
     def scripts(self) -> list[tuple[Both | str, int]]:
         """Letters by script, the commonest first."""
@@ -153,14 +164,15 @@ class Characters:
         for kind, (share, message, fix) in _WORDS.items():
             odd = self.odd.get(kind, Oddity())
             count = self.of_kind(kind) if kind in _OF_CHARACTERS else odd.count
-            size = odd.characters if kind in ("markup", "unbroken text") else count
+            size = odd.characters if kind in ("markup", "unbroken text", *WAYS) else count
             if count:
                 doubtful = count >= LEAST and size >= share * total
                 numbers = (f"{count:,}", share_in_words(size / total))
                 found.append(
                     Finding(
-                        kind, "doubtful" if doubtful else "note",
-                        Both(message.en.format(*numbers), message.zh.format(*numbers)), fix, odd.where,
+                        "wrong encoding" if kind in WAYS else kind, "doubtful" if doubtful else "note",
+                        Both(message.en.format(*numbers), message.zh.format(*numbers)), fix,
+                        [f"{place}: {said}" for place, said in odd.where.items()],
                     )
                 )  # fmt: skip
         narrow, wide = self.wide()
@@ -172,13 +184,13 @@ class Characters:
                     "full width", "doubtful" if mixed >= MIXED_SHARE else "note",
                     Both(
                         f"{wide:,} letters and digits are full-width (Ａ１), {narrow:,} are not, "
-                        f"{said.en} of the lines mix them: to a model A and Ａ are different characters",
+                        f"{said.en} of the lines mix both: to a model A and Ａ are different characters",
                         f"有 {wide:,} 个全角字母和数字（Ａ１），{narrow:,} 个半角，"
                         f"{said.zh}行两者混用：对模型来说 A 与 Ａ 是不同的字符",
                     ),
                     Both(
-                        f"to make them one, map letters and digits alone: {NARROWED} (NFKC would turn ，：！？ into ASCII "
-                        "too)",
+                        f"to make them one, map letters and digits alone: {NARROWED} (NFKC "
+                        "would turn ，：！？ into ASCII too)",
                         f"如需统一，只转换字母和数字：{NARROWED}（不要用 NFKC：它会把，：！？也变成半角）",
                     ),
                 )
@@ -244,6 +256,28 @@ _WORDS = {  # kind: share from which it is doubtful, what it is ({0} how many, {
         Both(
             "decode the source as UTF-8, or mend the text with the Python package ftfy",
             "按 UTF-8 重新解码原始数据，或用 Python 包 ftfy 修复",
+        ),
+    ),
+    "Big5 as GBK": (
+        MISREAD_SHARE,
+        Both(
+            "Big5 that was read as GBK and written again (traditional Chinese as 琌硂ぃ): {0} times, {1} of the text",
+            "Big5 编码的繁体中文被当作 GBK 读入又写出（乱码，如 琌硂ぃ）：{0} 处，占 {1}",
+        ),
+        Both(
+            "decode the source as Big5, or bring it back: text.encode('gb18030').decode('cp950')",
+            "按 Big5 重新解码原始数据，或还原：text.encode('gb18030').decode('cp950')",
+        ),
+    ),
+    "GBK as Big5": (
+        MISREAD_SHARE,
+        Both(
+            "GBK that was read as Big5 and written again (simplified Chinese as 扂岆): {0} times, {1} of the text",
+            "GBK 编码的简体中文被当作 Big5 读入又写出（乱码，如 扂岆）：{0} 处，占 {1}",
+        ),
+        Both(
+            "decode the source as gb18030, or bring it back: text.encode('cp950').decode('gb18030')",
+            "按 gb18030 重新解码原始数据，或还原：text.encode('cp950').decode('gb18030')",
         ),
     ),
     "control characters": (

@@ -15,7 +15,7 @@ from minibert.check.languages import Languages
 from minibert.check.lines import Lines
 from minibert.check.shape import Shape
 from minibert.console import Console, counting
-from minibert.corpus.decoding import byte_blocks, check_encoding, doubt, line_blocks
+from minibert.corpus.decoding import COMPRESSIONS, byte_blocks, check_encoding, doubt, line_blocks
 from minibert.corpus.read import Skipped, is_parquet, read_pieces
 from minibert.corpus.sentences import split_sentences
 from minibert.corpus.store import chunks
@@ -103,22 +103,34 @@ class Look:
         self.findings: list[Finding] = []
         self.unreadable: list[UserError] = []
         self.skipped = Skipped()
-        self.files: list[tuple[str, int]] = []  # name, and the number of its first document
+        self.files: list[str] = []
         self.number = 0  # documents begun, over all files
         self._digest, self._begins = blake2b(digest_size=8), ""
         self._words: list[str] = []
         self._begun = False
+        self._places: list[str] = []  # of the lines that were read and not yet looked at
 
     def file(self, path: Path, name: str, encoding: str, text_field: str, told: Callable[[int], None]) -> None:
         """Read one file to its end, or as far as it can be read."""
-        self.files.append((name, self.number))
+        self.files.append(name)
         skipped = Skipped()
+        kind = next((one for one in map(str.lower, reversed(path.suffixes)) if one not in COMPRESSIONS), "")
 
         def readable() -> Iterator[tuple[list[str], bool]]:
             try:
                 if not is_parquet(path):
                     self._look_at_beginning(path, name, encoding)
-                yield from read_pieces([path], encoding=encoding, text_field=text_field, skipped=skipped)
+                lines = full_lines(path, encoding)
+                record = passed = 0
+                for piece, ends in read_pieces([path], encoding=encoding, text_field=text_field, skipped=skipped):
+                    if kind in (".jsonl", ".parquet"):
+                        before, record = record, record + 1 + skipped.count - passed
+                        passed = skipped.count
+                        number = f" #{record}" if is_parquet(path) else f":{[*islice(lines, record - before)][-1]}"
+                        self._places += [f"{name}{number}"] * len(piece)
+                    else:
+                        self._places += [f"{name}:{number}" for number in islice(lines, len(piece))]
+                    yield piece, ends
             except UserError as error:
                 where = error.where.replace(str(path), name) if error.where else name
                 self.unreadable.append(UserError(error.problem, where, error.fix))
@@ -174,20 +186,18 @@ class Look:
 
     def _add(self, documents: list[list[str]], goes_on: bool) -> None:
         """Documents as lists of lines; the first goes on with the one before if that did not end."""
-        first = self.number - self._begun
-
-        def name_of(index: int) -> str:
-            name, begins = self.files[-1]
-            return f"{name}, document {first + index - begins + 1}"
-
-        self.characters.add(documents, name_of)
-        self.lines.add(documents, name_of)
+        lines = [line for document in documents for line in document]
+        places, self._places = self._places[: len(lines)], self._places[len(lines) :]
+        self.characters.add(lines, places.__getitem__)
+        self.lines.add(documents, places.__getitem__)
         part = tokenise(documents, self.tokenizer, goes_on=goes_on, language="auto", words=False)
         if not self.shape.trained and (part.ids == self.tokenizer.unk_token_id).any():
             self.shape.ask([one for lines in documents for line in lines for one in split_sentences(line)])
         self.shape.add(part)
+        first = 0
         for index, lines in enumerate(documents):
-            self._copy(lines, name_of(index))
+            self._copy(lines, places[first] if lines else "")
+            first += len(lines)
             if index < len(documents) - 1 or not goes_on:
                 self._end_document()
 
@@ -231,7 +241,9 @@ class Look:
         copies = Copies(self.exact, self.near)
         unknown = None if shape.trained else shape.unknown / shape.tokens
         odd = self.characters.findings()
-        if any(finding.kind == "wrong encoding" for finding in odd):  # said of all files together
+        if any(
+            (finding.kind, finding.level) == ("wrong encoding", "doubtful") for finding in odd
+        ):  # of all files together
             self.findings = [finding for finding in self.findings if finding.kind != "wrong encoding"]
         found.findings += [
             *shapes.findings(shape, measured, max_length), *copies.findings(), *self.lines.findings(),
@@ -294,6 +306,12 @@ class Look:
                 Both("is --text-field the right one?", "--text-field 对吗？"), self.skipped.first[:3],
             )
         ]  # fmt: skip
+
+
+def full_lines(path: Path, encoding: str) -> Iterator[int]:
+    """The numbers of a file's lines that are not blank: those that are read, or hold a record."""
+    lines = (line for block in line_blocks(path, encoding) for line in block)
+    return (number for number, line in enumerate(lines, 1) if line.strip())
 
 
 class Copies:

@@ -75,9 +75,9 @@ def add(
     checked: Checked, kind: str, level: Level, en: str, zh: str, fix: tuple[str, str] | None = None,
     where: Iterable[str] = (),
 ) -> None:  # fmt: skip
-    """A finding, with its first places."""
+    """A finding, with its first places, each once."""
     checked.findings.append(
-        Finding(kind, level, Both(en, zh), Both(*fix) if fix else None, tuple(islice(where, PLACES)))
+        Finding(kind, level, Both(en, zh), Both(*fix) if fix else None, tuple(islice(dict.fromkeys(where), PLACES)))
     )
 
 

@@ -38,14 +38,16 @@ class Lines:
         self.forgotten = False
         self._random = Random(0)
 
-    def add(self, documents: Sequence[Sequence[str]], name_of: Callable[[int], str]) -> None:
-        """Documents as lists of lines. name_of: where the n-th of them stands, in words."""
+    def add(self, documents: Sequence[Sequence[str]], place_of: Callable[[int], str]) -> None:
+        """Documents as lists of lines. place_of: where the n-th line of them all stands."""
         counts, draw = self.counts, self._random.random
-        for number, lines in enumerate(documents):
+        number = -1
+        for lines in documents:
             self.characters += sum(map(len, lines))
             self.pairs += max(0, len(lines) - 1)
             self.wrapped += len(_GOES_ON.findall("\n".join(lines)))
             for at, line in enumerate(lines):
+                number += 1
                 if at > 1 and _HAN_START.match(line) and _HAN_END.search(lines[at - 1]):  # filled lines are alike long
                     self.wrapped += abs(len(lines[at - 1]) - len(lines[at - 2])) <= 1
                 if LEAST_LINE <= len(line) <= PIECE:
@@ -53,9 +55,9 @@ class Lines:
                 for first in range(0, len(line), PIECE):
                     self.total += 1
                     if len(self.sample) < SAMPLE:
-                        self.sample.append((self.total, name_of(number), line[first : first + PIECE]))
+                        self.sample.append((self.total, place_of(number), line[first : first + PIECE]))
                     elif (place := int(draw() * self.total)) < SAMPLE:
-                        self.sample[place] = (self.total, name_of(number), line[first : first + PIECE])
+                        self.sample[place] = (self.total, place_of(number), line[first : first + PIECE])
         least = 1
         while len(counts) > FOLLOWED:
             self.forgotten, least = True, least + 1

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -253,12 +254,15 @@ def test_planted_fault_is_found_as_itself(kind, text_file):
 def test_copies_and_near_copies_are_told_apart_and_named(text_file):
     documents = english()
     near = [[line.replace(lines[0].split()[1], "grumpy") for line in lines] for lines in documents[20:44]]
-    checked = look(text_file(as_text(documents + documents[:15] + near)))
+    path = text_file(as_text(documents + documents[:15] + near))
+    checked = look(path)
     exact, nearly = sorted((f for f in checked.findings if "duplicates" in f.kind), key=lambda f: f.kind)
     assert (exact.kind, nearly.kind) == ("exact duplicates", "near duplicates")
-    assert "document 1: " in exact.where[0]
-    assert f"document {len(documents) + 1}: " in exact.where[0]
-    assert f"document {len(documents) + 15 + 1}: " in nearly.where[0]
+    lines = Path(path).read_text("utf-8").split("\n")
+    for finding, first, second in ((exact, documents[0], documents[0]), (nearly, documents[20], near[0])):
+        places = re.findall(r"text\.txt:(\d+): ", finding.where[0])
+        assert [lines[int(place) - 1] for place in places] == [first[0], second[0]]
+        assert int(places[1]) > len(documents)
 
 
 def test_faults_of_whole_files_are_found(text_file):
@@ -333,10 +337,36 @@ def test_full_width_digits_as_a_custom_are_a_note_and_punctuation_is_spared(text
         checked = look(text_file(as_text(documents)))
         assert "full width" not in kinds(checked)
         (finding,) = (finding for finding in checked.findings if finding.kind == "full width")
-        assert "none of the lines mix them" in finding.message.en
+        assert "none of the lines mix both" in finding.message.en
     code = re.search(r"text\.translate\(.*?\)\}\)|text\.translate\(\{.*?\}\)", finding.fix.en)[0]
     text = "Ａ１ｚ，：！？（）～……“”。"
-    assert eval(code, {"text": text}) == "A1z，：！？（）～……“”。"  # noqa: S307 - what a person would copy
+    assert eval(code, {"text": text}) == "A1z，：！？（）～……“”。"
+
+
+# ---- places
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz", ".jsonl"])
+def test_places_are_lines_that_can_be_jumped_to_each_once(ending, text_file):
+    rows = [" A line of text without anything odd.", "", "\u3000", "<b>one</b> <b>&nbsp;</b> \x02\x02", "More.", ""]
+    rows += ["<i>two</i>\x02", "", "<u>three</u><u>four</u>"]
+    if ending == ".jsonl":
+        rows = [row and json.dumps({"text": row + "\nsecond <p> line"}) for row in rows]
+        rows.insert(1, json.dumps({"text": " "}))
+    content = "\n".join(rows).encode()
+    path = text_file(gzip.compress(content) if ending.endswith("gz") else content, f"a{ending}")
+    found = {finding.kind: finding.where for finding in look(path).findings}
+    shift = ending == ".jsonl"
+    want = ([1, 4, 5] if shift else [4, 7, 9], [5, 8] if shift else [4, 7])
+    for kind, numbers in zip(("markup", "control characters"), want, strict=True):
+        assert [re.match(r".*a\.[a-z.]+:(\d+): ", place)[1] for place in found[kind]] == list(map(str, numbers))
+
+
+def test_rows_of_parquet_are_numbered(tmp_path):
+    table = pytest.importorskip("pyarrow").table({"text": ["One.", " ", "Two <b>."]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a.parquet")
+    (where,) = (f.where[0] for f in look(tmp_path / "a.parquet").findings if f.kind == "markup")
+    assert "a.parquet #3: " in where
 
 
 # ---- what cannot be read
