@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 from random import Random
 
@@ -14,6 +15,10 @@ from minibert.errors import UserError
 from minibert.view.page import Both, write_page
 
 WORDS = "old river house garden teacher letter window market winter island story music bread ship field".split()
+LINES = (  # that the words of an element stand in
+    "e => { const r = document.createRange(); r.selectNodeContents(e);"
+    " return new Set([...r.getClientRects()].map(box => Math.round(box.top))).size }"
+)
 HOSTILE = '<script>document.title="broken in"</script><img src=x onerror=alert(1)>'
 
 
@@ -156,6 +161,26 @@ def test_labelled_data(tmp_path, capsys):
     assert any("dev" in finding["message"] for finding in found["findings"])
 
 
+def test_what_a_model_would_add_is_said(place, tmp_path, capsys):
+    rows = "text,label\n" + "".join(
+        f"{line},{'ab'[n % 2]}\n" for n, line in enumerate(text().replace(",", "").split("\n\n"))
+    )
+    (tmp_path / "train.csv").write_text(rows.replace(".\n", ". "), "utf-8")
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", *WORDS]), "utf-8"
+    )
+    hint = "lengths are in characters; --model CHECKPOINT says what is cut at --max-length\n"
+    run(tmp_path / "train.csv", "--task", "cls")
+    assert capsys.readouterr().out.count(hint) == 1
+    for words in (["--tokenizer", tmp_path / "vocab.txt"], ["--quiet"]):
+        run(tmp_path / "train.csv", "--task", "cls", *words)
+        assert "lengths are in" not in capsys.readouterr().out
+    run(place / "good.txt")
+    assert re.search(r"unknown tokens +—  counted with --model or --tokenizer\n", capsys.readouterr().out)
+    run(place / "good.txt", "--tokenizer", tmp_path / "vocab.txt")
+    assert "unknown tokens        0 %\n" in capsys.readouterr().out
+
+
 # ---- the page
 
 
@@ -170,6 +195,10 @@ def page(tmp_path):
                 bars=[(HOSTILE, 0.5, "50 %"), ("long " * 30, 1.0, "100 %")],
             ),
             Section(Both("Table", "表"), columns=[Both("one", "一"), "two"], rows=[[HOSTILE, HOSTILE], ["a", "b"]]),
+            Section(
+                Both("Places", "位置"), columns=[Both("part", "部分"), Both("other part", "另一部分"), "first place"],
+                rows=[[Both("train", "训练集"), "早餐一般。" * 16, "data/en/train.csv:2"] * 2],
+            ),
             Section(Both("Numbers", "数"), columns=["name", "number"], rows=[["a", "1,000"], ["b", "10 %"]]),
         ],
         [
@@ -177,7 +206,7 @@ def page(tmp_path):
             Finding("b", "doubtful", Both(HOSTILE, "存疑"), Both("mend it", "改正"), ["x" * 300, HOSTILE]),
         ],
     )  # fmt: skip
-    parts = [(part, number == 2) for number, part in enumerate(checked.sections)]
+    parts = [(part, number == 3) for number, part in enumerate(checked.sections)]
     write_page(tmp_path / "page.html", "check.html", checked=checked, sections=parts)
     return tmp_path / "page.html"
 
@@ -193,6 +222,10 @@ def test_page_in_two_languages_and_on_a_telephone(page, browser_page):
     assert shown.locator("h1").inner_text() == "▲ 存疑：训练前请先处理"
     narrow = browser_page(page, viewport={"width": 390, "height": 800}, locale="zh-CN", color_scheme="dark")
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
+    for words in ("训练集", "data/en/train.csv:2"):  # in one line, with what stands round it
+        cell = narrow.locator("table").locator("visible=true").get_by_text(words, exact=True).first
+        assert cell.evaluate(LINES) == 1
+    assert narrow.locator(".kind").inner_text() == "数据检查：文本语料"
 
 
 def test_page_of_good_data(place, tmp_path, browser_page):

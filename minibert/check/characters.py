@@ -167,17 +167,21 @@ class Characters:
             size = odd.characters if kind in ("markup", "unbroken text", *WAYS) else count
             if count:
                 doubtful = count >= LEAST and size >= share * total
-                numbers = (f"{count:,}", share_in_words(size / total))
+                shown = share_in_words(size / total)
                 found.append(
                     Finding(
                         "wrong encoding" if kind in WAYS else kind, "doubtful" if doubtful else "note",
-                        Both(message.en.format(*numbers), message.zh.format(*numbers)), fix,
+                        Both(
+                            message.en.format(f"{count:,}", shown.en), message.zh.format(f"{count:,}", shown.zh)
+                        ),
+                        fix,
                         [f"{place}: {said}" for place, said in odd.where.items()],
                     )
                 )  # fmt: skip
         narrow, wide = self.wide()
         mixed = self.mixed / (self.lines or 1)
-        said = Both(share_in_words(mixed), f"{share_in_words(mixed)} 的") if mixed else Both("none", "没有")
+        said = share_in_words(mixed)
+        said = Both(said.en, f"{said.zh} 的") if mixed else Both("none", "没有")
         if wide >= LEAST_WIDE and (mixed >= MIXED_SHARE or wide >= WIDTH_SHARE * (narrow + wide)):
             found.append(
                 Finding(
@@ -203,9 +207,9 @@ def is_of_both_widths(line: str) -> bool:
     return bool(_WIDE.search(line)) and any(plain.search(line) and wide.search(line) for plain, wide in _WIDTHS)
 
 
-def share_in_words(share: float) -> str:
+def share_in_words(share: float) -> Both:
     """A share that is more than nothing."""
-    return "< 0.01 %" if share < 1e-4 else percent(share)
+    return Both("< 0.01 %", "不到 0.01 %") if share < 1e-4 else Both(percent(share), percent(share))
 
 
 def kind_of(character: str) -> str | None:

@@ -54,10 +54,10 @@ def check_corpus(
     names = names or [str(path) for path in files]
     found = Checked(Both("a corpus of text", "文本语料"), {})
     trained = tokenizer is None
-    tokenizer = tokenizer or vocabulary_of(files, encoding, text_field)
+    whole = False
     if tokenizer is None:
-        tokenizer = BertTokenizer.from_tokens(SPECIAL_TOKENS, lowercase=True)
-    look = Look(tokenizer, trained=trained)
+        tokenizer, whole = vocabulary_of(files, encoding, text_field)
+    look = Look(tokenizer, trained=trained, whole=whole)
     with console.progress("checking") as update:
         told = counting(update)
         for path, name in zip(files, names, strict=True):
@@ -66,11 +66,13 @@ def check_corpus(
     return found
 
 
-def vocabulary_of(files: Sequence[Path], encoding: str, text_field: str) -> BertTokenizer | None:
-    """A small vocabulary of the beginnings of the files; None if they hold no word."""
+def vocabulary_of(files: Sequence[Path], encoding: str, text_field: str) -> tuple[BertTokenizer, bool]:
+    """A small vocabulary of the beginnings of the files, bare if they hold no word; whether all of them was read."""
     each = max(SAMPLE // max(1, len(files)), SAMPLE // 50)
+    whole = True
 
     def lines() -> Iterator[str]:
+        nonlocal whole
         total = 0
         for path in files:
             own = 0
@@ -79,26 +81,28 @@ def vocabulary_of(files: Sequence[Path], encoding: str, text_field: str) -> Bert
                     yield from piece
                     own += sum(map(len, piece))
                     if own >= each:
+                        whole = False
                         break
             except UserError:  # said when the text is read
                 pass
             total += own
             if total >= SAMPLE:
+                whole = False
                 return
 
     try:
         tokens = train_vocabulary(lines, size=VOCABULARY, lowercase=True).tokens
     except UserError:
-        return None
-    return BertTokenizer.from_tokens(tokens, lowercase=True)
+        tokens = list(SPECIAL_TOKENS)
+    return BertTokenizer.from_tokens(tokens, lowercase=True), whole
 
 
 class Look:
     """What has been seen of a corpus so far."""
 
-    def __init__(self, tokenizer: BertTokenizer, *, trained: bool) -> None:
+    def __init__(self, tokenizer: BertTokenizer, *, trained: bool, whole: bool = False) -> None:
         self.tokenizer = tokenizer
-        self.characters, self.lines, self.shape = Characters(), Lines(), Shape(tokenizer, trained=trained)
+        self.characters, self.lines, self.shape = Characters(), Lines(), Shape(tokenizer, trained=trained, whole=whole)
         self.exact, self.near = Repeats(), NearSample()
         self.findings: list[Finding] = []
         self.unreadable: list[UserError] = []
@@ -273,7 +277,12 @@ class Look:
                     (Both("sentences", "句子"), f"{shape.sentences:,}"),
                     (Both("characters", "字符"), f"{shape.characters:,}"),
                     (Both("tokens", "词元"), f"{shape.tokens:,}"),
-                    (Both("unknown tokens", "未知词元"), "—" if unknown is None else percent(unknown)),
+                    (Both("unknown tokens", "未知词元"), percent(unknown))
+                    if unknown is not None
+                    else (
+                        Both("unknown tokens", "未知词元"), "—",
+                        Both("counted with --model or --tokenizer", "加上 --model 或 --tokenizer 才能统计"),
+                    ),
                     (Both("copies of documents", "重复文档"), percent(self.exact.extra_share)),
                     (Both("nearly copies", "近似重复"), percent(copies.near_share)),
                     (Both("true sentence pairs", "真实句对"), "—" if is_next is None else percent(is_next)),
@@ -301,7 +310,7 @@ class Look:
                 "records without text", "doubtful" if count > EMPTY_SHARE * all_ else "note",
                 Both(
                     f"{count:,} of {all_:,} records hold no text and are left out",
-                    f"{all_:,} 条记录中有 {count:,} 条没有文本，会被略过",
+                    f"{all_:,} 条样本中有 {count:,} 条没有文本，会被略过",
                 ),
                 Both("is --text-field the right one?", "--text-field 对吗？"), self.skipped.first[:3],
             )
@@ -334,11 +343,14 @@ class Copies:
         """The largest groups: where two of each stand."""
         if not self.groups:
             return None
+        number, shown = len(self.groups), 2 * SHOWN
         return Section(
             Both("Documents that are nearly the same", "近似重复的文档"),
-            Both(f"The largest of {len(self.groups):,} groups.", f"共 {len(self.groups):,} 组，以下是最大的几组。"),
+            Both(f"The {shown} largest of {number:,} groups.", f"共 {number:,} 组，以下是最大的 {shown} 组。")
+            if number > shown
+            else None,
             columns=(Both("one", "其一"), Both("another", "其二"), Both("in the group", "组内篇数")),
-            rows=[(group[0], group[1], str(len(group))) for group in self.groups[: 2 * SHOWN]],
+            rows=[(group[0], group[1], str(len(group))) for group in self.groups[:shown]],
         )  # fmt: skip
 
     def findings(self) -> list[Finding]:

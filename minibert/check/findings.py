@@ -28,14 +28,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: a title, words, bars (name, share from 0 to 1, what stands beside it) and a table.
+    """A part of the page: a title, words, tiles (name, value, perhaps what explains it), bars (name, share from 0 to 1,
+    what stands beside it) and a table.
 
     lead: one sentence that says how to read it.
     """
 
     title: Both
     lead: Both | None = None
-    tiles: Sequence[tuple[Both | str, str]] = ()
+    tiles: Sequence[tuple[Both | str, str] | tuple[Both | str, str, Both]] = ()
     bars: Sequence[tuple[Both | str, float, str]] = ()
     columns: Sequence[Both | str] = ()
     rows: Sequence[Sequence[Both | str]] = ()
@@ -49,6 +50,7 @@ class Checked:
     facts: dict[str, Any]
     sections: list[Section] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    hint: Both | None = None  # what it could say with another option
 
     @property
     def doubtful(self) -> bool:

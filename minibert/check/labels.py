@@ -219,6 +219,11 @@ def check_lengths(
 ) -> None:
     """Lengths, in tokens where there is a tokenizer: what is cut, what is padded, what is unknown."""
     unit = Both("characters", "字符") if tokenizer is None else Both("tokens", "词元")
+    if tokenizer is None:
+        checked.hint = Both(
+            "lengths are in characters; --model CHECKPOINT says what is cut at --max-length",
+            "长度按字符计；加上 --model CHECKPOINT 才知道哪些样本会被 --max-length 截断",
+        )
     rows: list[list[Both | str]] = []
     for file in files:
         facts = checked.facts["files"][file.name]
@@ -256,8 +261,11 @@ def check_lengths(
     ]
     lead = Both(
         "90 %: nine of ten records are no longer than this. Rows of two texts count both.",
-        "90 %：十条中有九条不超过它。两段文本的样本按总长计。",
+        "90 %：十条样本中有九条不超过它。两段文本的样本按总长计。",
     )
+    if checked.hint is not None:
+        hint = checked.hint
+        lead = Both(f"{lead.en} {hint.en[0].upper()}{hint.en[1:]}.", f"{lead.zh}{hint.zh}。")
     checked.sections.append(
         Section(Both(f"Lengths in {unit.en}", f"长度（{unit.zh}）"), lead, columns=columns, rows=rows)
     )

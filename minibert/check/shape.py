@@ -28,10 +28,10 @@ UNKNOWN_ASKED = 2000  # sentences that are asked again where their unknown token
 
 
 class Shape:
-    """Counts tokenised text as it comes. trained: the vocabulary was made of a sample of this text."""
+    """Counts tokenised text as it comes. trained: the vocabulary was made of this text; whole: of all of it."""
 
-    def __init__(self, tokenizer: BertTokenizer, *, trained: bool) -> None:
-        self.tokenizer, self.trained = tokenizer, trained
+    def __init__(self, tokenizer: BertTokenizer, *, trained: bool, whole: bool = False) -> None:
+        self.tokenizer, self.trained, self.whole = tokenizer, trained, whole
         self.documents = self.sentences = self.tokens = self.unknown = self.characters = self.empty_lines = 0
         self.one_sentence = self.empty_documents = self.asked = 0
         self.document_sizes: Counter[int] = Counter()  # sentences of a document, by the bits of their number
@@ -136,10 +136,11 @@ def lengths_section(shape: Shape) -> list[Section]:
     by_bits: Counter[int] = Counter()
     for size, count in shape.sentence_sizes.items():
         by_bits[size.bit_length()] += count
+    source = Both("this text", "这份文本") if shape.whole else Both("the beginning of the text", "文本开头部分")
     under = (
         Both(
-            f"Tokens of a vocabulary of {len(shape.tokenizer):,}, trained for this check on the beginning of the text.",
-            f"词元来自一份 {len(shape.tokenizer):,} 项的词表，它由文本开头部分临时训练而成。",
+            f"Tokens of a vocabulary of {len(shape.tokenizer):,}, trained for this check on {source.en}.",
+            f"词元来自一份 {len(shape.tokenizer):,} 项的词表，它由{source.zh}临时训练而成。",
         )
         if shape.trained
         else Both(

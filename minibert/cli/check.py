@@ -182,9 +182,11 @@ def say(found: Checked, out: Path | None, *, as_json: bool, quiet: bool) -> None
     for finding in doubtful if quiet else [*doubtful, *notes]:
         lines += ["", *in_lines(finding)]
     if not quiet:
-        numbers = [(str(name), value) for part in found.sections for name, value in part.tiles]
-        width = max((len(name) for name, _ in numbers), default=0)
-        lines += ["", *(f"  {name:<{width}}  {value}" for name, value in numbers), ""]
+        numbers = [(str(name), value, *map(str, more)) for part in found.sections for name, value, *more in part.tiles]
+        width = max((len(name) for name, *_ in numbers), default=0)
+        lines += ["", *(f"  {name:<{width}}  {'  '.join(values)}" for name, *values in numbers), ""]
+        if found.hint is not None:
+            lines.append(found.hint.en)
         lines.append(f"page: {out}" if out else "more, as a page to look at: --out FILE.html")
     if lines:
         print_text("\n".join(lines) + "\n")

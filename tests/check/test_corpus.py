@@ -343,6 +343,24 @@ def test_full_width_digits_as_a_custom_are_a_note_and_punctuation_is_spared(text
     assert eval(code, {"text": text}) == "A1z，：！？（）～……“”。"
 
 
+def test_whether_all_of_the_text_made_the_vocabulary_is_said(text_file, monkeypatch):
+    path = text_file(as_text(english()))
+    said = str([part.lead for part in look(path, tokenizer=None).sections])
+    assert "trained for this check on this text" in said
+    monkeypatch.setattr("minibert.check.corpus.SAMPLE", 10_000)
+    said = str([part.lead for part in look(path, tokenizer=None).sections])
+    assert "trained for this check on the beginning of the text" in said
+
+
+@pytest.mark.parametrize("groups", [1, 12])
+def test_groups_are_counted_where_not_all_are_shown(groups, text_file):
+    documents = english()
+    checked = look(text_file(as_text(documents + documents[:groups])))
+    (part,) = (part for part in checked.sections if part.title.en.startswith("Documents that are nearly"))
+    assert (part.lead and part.lead.en) == (None if groups == 1 else "The 10 largest of 12 groups.")
+    assert len(part.rows) == min(groups, 10)
+
+
 # ---- places
 
 

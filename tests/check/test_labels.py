@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from minibert.check.findings import Checked
+from minibert.check.labelled import add
 from minibert.check.labels import check_labels, padding_share, script_shares
 from minibert.config import FinetuneConfig
 from minibert.errors import UserError
 from minibert.tasks import find_tasks
 from minibert.tasks.cls import Cls
+from minibert.view.page import Both
 
 CHINESE = "今天天气很好我们去公园看花明天下雨就在家里读书写字听音乐做饭洗衣服"
 
@@ -251,3 +254,9 @@ def test_faults_are_raised_where_nobody_collects_them(tmp_path: Path):
     task.faults = []
     assert task.read(path, gold=True).examples == []
     assert len(task.faults) == 1
+
+
+def test_places_of_a_finding_are_different_ones():
+    checked = Checked(Both("", ""), {})
+    add(checked, "kind", "note", "en", "zh", where=["a:1", "a:1", "a:1", "b:2"])
+    assert checked.findings[0].where == ("a:1", "b:2")
