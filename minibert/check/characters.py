@@ -187,10 +187,10 @@ class Characters:
                 Finding(
                     "full width", "doubtful" if mixed >= MIXED_SHARE else "note",
                     Both(
-                        f"{wide:,} letters and digits are full-width (Ａ１), {narrow:,} are not, "
-                        f"{said.en} of the lines mix both: to a model A and Ａ are different characters",
-                        f"有 {wide:,} 个全角字母和数字（Ａ１），{narrow:,} 个半角，"
-                        f"{said.zh}行两者混用：对模型来说 A 与 Ａ 是不同的字符",
+                        f"{wide:,} of {narrow + wide:,} letters and digits are full-width (Ａ１), and {said.en} of the "
+                        "lines mix both widths: to a model A and Ａ are different characters",
+                        f"{narrow + wide:,} 个字母和数字中有 {wide:,} 个是全角（Ａ１），{said.zh}行全角半角混用："
+                        "对模型来说 A 与 Ａ 是不同的字符",
                     ),
                     Both(
                         f"to make them one, map letters and digits alone: {NARROWED} (NFKC "

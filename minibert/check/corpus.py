@@ -112,11 +112,13 @@ class Look:
         self._digest, self._begins = blake2b(digest_size=8), ""
         self._words: list[str] = []
         self._begun = False
-        self._places: list[str] = []  # of the lines that were read and not yet looked at
+        self._numbers: list[int] = []  # in their file, of the lines that were read and not yet looked at
+        self._sign = ":"  # before such a number
 
     def file(self, path: Path, name: str, encoding: str, text_field: str, told: Callable[[int], None]) -> None:
         """Read one file to its end, or as far as it can be read."""
         self.files.append(name)
+        self._sign = " #" if is_parquet(path) else ":"
         skipped = Skipped()
         kind = next((one for one in map(str.lower, reversed(path.suffixes)) if one not in COMPRESSIONS), "")
 
@@ -130,10 +132,10 @@ class Look:
                     if kind in (".jsonl", ".parquet"):
                         before, record = record, record + 1 + skipped.count - passed
                         passed = skipped.count
-                        number = f" #{record}" if is_parquet(path) else f":{[*islice(lines, record - before)][-1]}"
-                        self._places += [f"{name}{number}"] * len(piece)
+                        number = record if is_parquet(path) else [*islice(lines, record - before)][-1]
+                        self._numbers += [number] * len(piece)
                     else:
-                        self._places += [f"{name}:{number}" for number in islice(lines, len(piece))]
+                        self._numbers += islice(lines, len(piece))
                     yield piece, ends
             except UserError as error:
                 where = error.where.replace(str(path), name) if error.where else name
@@ -191,16 +193,20 @@ class Look:
     def _add(self, documents: list[list[str]], goes_on: bool) -> None:
         """Documents as lists of lines; the first goes on with the one before if that did not end."""
         lines = [line for document in documents for line in document]
-        places, self._places = self._places[: len(lines)], self._places[len(lines) :]
-        self.characters.add(lines, places.__getitem__)
-        self.lines.add(documents, places.__getitem__)
+        numbers, self._numbers = self._numbers[: len(lines)], self._numbers[len(lines) :]
+
+        def place_of(index: int) -> str:
+            return f"{self.files[-1]}{self._sign}{numbers[index]}"
+
+        self.characters.add(lines, place_of)
+        self.lines.add(documents, place_of)
         part = tokenise(documents, self.tokenizer, goes_on=goes_on, language="auto", words=False)
         if not self.shape.trained and (part.ids == self.tokenizer.unk_token_id).any():
             self.shape.ask([one for lines in documents for line in lines for one in split_sentences(line)])
         self.shape.add(part)
         first = 0
         for index, lines in enumerate(documents):
-            self._copy(lines, places[first] if lines else "")
+            self._copy(lines, place_of(first) if lines else "")
             first += len(lines)
             if index < len(documents) - 1 or not goes_on:
                 self._end_document()

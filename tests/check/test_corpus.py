@@ -337,7 +337,7 @@ def test_full_width_digits_as_a_custom_are_a_note_and_punctuation_is_spared(text
         checked = look(text_file(as_text(documents)))
         assert "full width" not in kinds(checked)
         (finding,) = (finding for finding in checked.findings if finding.kind == "full width")
-        assert "none of the lines mix both" in finding.message.en
+        assert "none of the lines mix both widths" in finding.message.en
     code = re.search(r"text\.translate\(.*?\)\}\)|text\.translate\(\{.*?\}\)", finding.fix.en)[0]
     text = "Ａ１ｚ，：！？（）～……“”。"
     assert eval(code, {"text": text}) == "A1z，：！？（）～……“”。"
