@@ -501,7 +501,9 @@ def test_memory_of_lines_is_bounded(monkeypatch):
 # ---- real text
 
 
-@pytest.mark.parametrize("name", ["en/bbc/raw.txt", "en/brown.txt", "en/gcide.txt", "zh/people_daily/raw.txt"])
+@pytest.mark.parametrize(
+    "name", ["en/bbc/raw.txt", "en/brown.txt", "en/gcide.txt", "zh/people_daily/raw.txt", "zh/reviews/raw.txt"]
+)
 def test_clean_real_text_raises_nothing_doubtful(name, root, text_file):
     path = root / "data" / name
     if not path.is_file():
