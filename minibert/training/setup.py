@@ -152,16 +152,19 @@ def make_schedule(
 def plan_in_words(
     config: PretrainConfig, model: BertForPreTraining, accelerator: Accelerator, schedule: StepSchedule | TimeSchedule
 ) -> str:
-    """What is about to be trained, in two lines."""
+    """What is about to be trained, in two lines: the model; how long, how much at once, in which precision and where."""
     shape = model.config
     parameters = sum(p.numel() for p in model.parameters())
-    length = f"{schedule.steps:,} steps" if isinstance(schedule, StepSchedule) else f"{config.minutes:g} minutes"
+    length = f"{schedule.steps:,}" if isinstance(schedule, StepSchedule) else f"{config.minutes:g} minutes,"
     processes = accelerator.num_processes
     rounds = ceil(config.batch_size / (config.micro_batch_size * processes))
     at_once = min(config.micro_batch_size, ceil(config.batch_size / processes))
+    at_once_in_words = f", {at_once} at a time" if rounds > 1 else ""
+    if processes > 1:
+        at_once_in_words = f", {f'{rounds} x ' if rounds > 1 else ''}{at_once} on each of {processes} processes"
     precision = "fp32" if accelerator.mixed_precision == "no" else accelerator.mixed_precision
     return (
         f"model: {shape.num_hidden_layers} layers, {shape.hidden_size} wide, {parameters / 1e6:.1f} M parameters\n"
-        f"training: {length} of {config.batch_size} sequences ({rounds} x {at_once} on each of {processes} "
-        f"process{'es' if processes > 1 else ''}), {precision} on {accelerator.device}"
+        f"training: {length} steps of {config.batch_size} sequences{at_once_in_words}, "
+        f"{precision} on {accelerator.device}"
     )
