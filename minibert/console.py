@@ -24,15 +24,15 @@ REFRESHES = 4  # of a live display, a second
 EVERY = 20  # lines of a progress in a pipe: one for each twentieth of the way
 
 
-@dataclass(frozen=True)
+@dataclass
 class Standing:
-    """How a training stands, for people.
+    """How a training stands, for people. Who made it may change it: a bar shows what it says now.
 
     Attributes: parts: the most important first; a narrow terminal shows as many as it has room for. more: what only a
         log file shows. speed: beside the bar. curve: the loss from the beginning on.
     """
 
-    parts: tuple[str, ...]
+    parts: tuple[str, ...] = ()
     more: str = ""
     speed: str = ""
     curve: tuple[float, ...] = ()

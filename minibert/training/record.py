@@ -25,6 +25,7 @@ from minibert.training.watch import Finding, Watch
 
 MOST_UNREAD = 100  # steps
 SMOOTH = 20  # steps that a loss is the mean of, for people
+FAIR = 30.0  # seconds of training that the speed is taken over, for people
 POINTS = 240  # of the curve, from the begin to the end
 
 
@@ -57,10 +58,12 @@ class Record:
         metric, self.score_name = measured
         self.score = Best(metric)
         self.score_now: float | None = None
+        self.scored: int | None = None  # the step of score_now
         self.standing: Standing | None = None
         self.parts: tuple[str, ...] = ()
-        self.more = self.speed = ""
         self.curve: dict[int, float] = {}
+        self.trained = 0.0  # seconds, since this process began
+        self.marks: list[tuple[float, int]] = []  # seconds trained, tokens: at the lines that the speed is taken from
         self.clock = time.monotonic()
         self.paused = 0.0
         self.tokens: int | None = None
@@ -97,7 +100,9 @@ class Record:
             return self.standing
         self.check()
         now = time.monotonic()
-        speed = (tokens - self.tokens) / max(now - self.clock - self.paused, 1e-9)
+        took = max(now - self.clock - self.paused, 1e-9)
+        speed = (tokens - self.tokens) / took
+        self.trained += took
         self.clock, self.tokens, self.paused = now, tokens, 0.0
         losses = dict(zip(self.terms, step.losses.tolist(), strict=True))
         loss = sum(losses.values())
@@ -112,23 +117,41 @@ class Record:
         recent, before = all_losses[-SMOOTH:], all_losses[:-SMOOTH]
         smooth = statistics.fmean(recent)
         self.curve[int(POINTS * step.share)] = smooth
+        mean = f" ({len(recent)}-step mean)" if len(recent) > 1 else ""
         moved = f" {trend(before, recent)}" if len(before) >= SMOOTH else ""
-        self.parts = (f"step {step.step}", f"{self.terms[0].replace('_', ' ')} {smooth:.3f}{moved}")
-        self.more, self.speed = f"lr {self.lr * step.rate:.2e}", f"{speed:,.0f} tokens/s"
+        self.parts = (f"step {step.step}", f"{self.terms[0].replace('_', ' ')} {smooth:.3f}{mean}{moved}")
+        self.standing = self.standing or Standing()
+        self.standing.more = f"lr {self.lr * step.rate:.2e}"
+        self.standing.speed = f"{self._fair_speed(tokens) or speed:,.0f} tokens/s"
+        self.standing.curve = tuple(self.curve.values())
         self._stand()
         return self.standing
 
+    def _fair_speed(self, tokens: int) -> float | None:
+        """Tokens a second over the newest FAIR seconds of training: a line may stand for one step, or for many. None at
+        the first line, whose step has to wait for more than the training."""
+        self.marks.append((self.trained, tokens))
+        while len(self.marks) > 2 and self.trained - self.marks[1][0] >= FAIR:
+            del self.marks[0]
+        (began, before), *later = self.marks
+        return (tokens - before) / (self.trained - began) if later else None
+
     def _stand(self) -> None:
-        """How the training stands after a new line or a new measurement."""
+        """Say how the training stands after a new line or a new measurement."""
+        if self.standing is None:
+            return
         parts = list(self.parts)
         if self.score_now is not None:
-            parts.append(f"{self.score_name} {self.score_now:.4g}")
+            parts.append(f"{self.score_name} {self.score_now:.4g} (step {self.scored})")
         if self.score.value is not None:
             parts.append(f"best {self.score.value:.4g}")
-        self.standing = Standing(tuple(parts), self.more, self.speed, tuple(self.curve.values()))
+        self.standing.parts = tuple(parts)
 
     def _note_score(self, step: int, found: dict[str, Any]) -> None:
-        self.score_now = found.get(self.score.metric)
+        """For people, who look at what this run has learnt: the measurement before its first step is none of that."""
+        if step == 0:
+            return
+        self.score_now, self.scored = found.get(self.score.metric), step
         self.score.better(math.nan if self.score_now is None else self.score_now, step)
 
     def check(self) -> None:
@@ -178,8 +201,7 @@ class Record:
         self.check()
         self.last_evaluation = found
         self._note_score(step, found)
-        if self.standing is not None:
-            self._stand()
+        self._stand()
         self._write({"step": step, "eval": found})
         self._track({f"eval_{k}": v for k, v in found.items()}, step)
 

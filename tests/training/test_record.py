@@ -162,12 +162,38 @@ def test_people_see_a_smooth_loss_its_trend_and_the_newest_score_beside_the_best
             record.evaluation(number, {"loss": 3.5})
         if number == 80:
             record.evaluation(number, {"loss": 3.75})
-            assert record.standing.parts[-2:] == ("dev loss 3.75", "best 3.5")  # at once, not with the next line
+            # at once, not with the next line: what a bar was given says it
+            assert shown.parts[-2:] == ("dev loss 3.75 (step 80)", "best 3.5")
     # the mean of the last twenty steps, of the first term, which a measurement has too
-    assert shown.parts == ("step 100", "a 3.190 falling", "dev loss 3.75", "best 3.5")
+    assert shown.parts == ("step 100", "a 3.190 (20-step mean) falling", "dev loss 3.75 (step 80)", "best 3.5")
     assert (shown.more, shown.speed[-9:]) == ("lr 5.00e-04", " tokens/s")
     assert shown.curve[0] == pytest.approx(4.98)
     assert shown.curve[-1] == pytest.approx(3.19)
+
+
+def test_people_see_no_score_of_the_model_before_its_first_step(record):
+    record.evaluation(0, {"loss": 6.5})
+    shown = record.step(step(1), epoch=0, tokens=64)
+    assert shown.parts == ("step 1", "a 2.000")
+    record.evaluation(1, {"loss": 7.0})
+    assert shown.parts[2:] == ("dev loss 7 (step 1)", "best 7")
+
+
+def test_people_see_a_speed_over_a_fair_time(record, tmp_path, monkeypatch):
+    """The first step waits for more than the training, the last line may stand for one step."""
+    now = [record.clock]
+    monkeypatch.setattr("minibert.training.record.time.monotonic", lambda: now[0])
+    record.log_every = 1
+    speeds = []
+    for number, seconds in enumerate([100, *[10] * 6, 1], 1):
+        now[0] += seconds
+        speeds.append(record.step(step(number), epoch=0, tokens=64 * number).speed)
+        with record.pause():
+            now[0] += 1000
+    said = [0.64, 6.4, 6.4, 6.4, 6.4, 6.4, 6.4, 4 * 64 / 31]
+    assert speeds == [f"{speed:,.0f} tokens/s" for speed in said]
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["tokens_per_second"] for line in lines] == [0.6, 6.4, 6.4, 6.4, 6.4, 6.4, 6.4, 64.0]
 
 
 def test_the_curve_stays_short_in_a_long_run(tmp_path):
