@@ -14,8 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from minibert.checkpoint.pretrained import BertModel
+from minibert.config import FinetuneConfig
 from minibert.console import Console
 from minibert.errors import UserError
+from minibert.finetune.seed import few_steps_in_words
 from minibert.finetune.story import finetune
 from minibert.model.bert import BertConfig
 from minibert.tasks import find_tasks
@@ -440,6 +442,20 @@ def test_few_steps_are_warned_of_before_them(model, files, tmp_path, capsys):
     run(model, {"train": files["train"]}, tmp_path / "run", console=Console(), epochs=0.2)
     said = capsys.readouterr().err
     assert said.index("few steps: a model may learn next to nothing") < said.index("step 1")
+
+
+@pytest.mark.parametrize(
+    ("lr", "batch_size", "said"),
+    [
+        (2e-5, 32, "more --epochs, a smaller --batch-size or a higher --lr (1e-4; 3e-4 for small models)"),
+        (1e-4, 8, "more --epochs or a higher --lr (3e-4 for small models)"),
+        (3e-4, 8, "more --epochs"),
+    ],
+    ids=["the defaults", "half done", "all done but one"],
+)
+def test_of_few_steps_is_advised_what_is_not_done_yet(lr, batch_size, said):
+    config = FinetuneConfig(lr=lr, batch_size=batch_size)
+    assert few_steps_in_words(config).endswith(f"What mends it: {said}")
 
 
 def test_gradient_checkpointing_changes_nothing_but_memory(model, files, tmp_path):

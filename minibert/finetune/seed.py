@@ -89,10 +89,7 @@ class Training:
         config, schedule, console = self.run.config, self.schedule, self.run.console
         console.say(plan_in_words(config, self.model, self.accelerator, schedule.steps))
         if schedule.steps < FEW_STEPS:
-            console.say(
-                "  few steps: a model may learn next to nothing in them. More --epochs, a smaller --batch-size or a "
-                "higher --lr (1e-4; 3e-4 for small models) mend it"
-            )
+            console.say(few_steps_in_words(config))
         every = config.eval_every or self.stream.steps_per_epoch
         number = self.place["step"]
         due = number and "dev" in self.run.parts and (number % every == 0 or number == schedule.steps)
@@ -225,6 +222,17 @@ def plan_in_words(config: FinetuneConfig, model: nn.Module, accelerator: Acceler
         f"training: {steps:,} steps of {config.batch_size} rows ({config.epochs:g} epochs), "
         f"{parameters / 1e6:.1f} M parameters{share}, {precision} on {accelerator.device}"
     )
+
+
+def few_steps_in_words(config: FinetuneConfig) -> str:
+    """What may come of few steps, and what of that which mends it is not done yet."""
+    ways = ["more --epochs"]
+    if config.batch_size > 8:
+        ways.append("a smaller --batch-size")
+    if config.lr < 3e-4:
+        ways.append(f"a higher --lr ({'1e-4; ' if config.lr < 1e-4 else ''}3e-4 for small models)")
+    said = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
+    return f"  few steps: a model may learn next to nothing in them. What mends it: {said}"
 
 
 def in_short(step: int, epochs: float, scores: Scores, best: Best) -> str:
