@@ -54,8 +54,9 @@ def fill(model: BertForMaskedLM, tokenizer: BertTokenizer, ids: list[int], top_k
 
 
 def in_lines(text: str, answers: list[list[Answer]]) -> str:
-    """The answers for people: the text, and under it a line for each mask."""
+    """The answers for people: the text, and under it a line for each mask, numbered where there are several."""
     lines = [text]
-    for row in answers:
-        lines.append("  " + "  ".join(f"{answer['token']} {answer['score']:.1%}" for answer in row))
+    for number, row in enumerate(answers, 1):
+        which = f"  mask {number}:" if len(answers) > 1 else ""
+        lines.append(f"{which}  " + "  ".join(f"{answer['token']} {answer['score']:.1%}" for answer in row))
     return "\n".join(lines)

@@ -44,8 +44,8 @@ def test_more_answers_than_tokens_are_all_tokens(checkpoint):
 
 
 def test_text_without_a_mask_is_refused(checkpoint):
-    with pytest.raises(UserError, match=r"no \[MASK\] in '北京'"):
-        fill_masks(checkpoint, ["北京"])
+    with pytest.raises(UserError, match=r"text 2: there is no \[MASK\] in '北京'"):
+        fill_masks(checkpoint, ["北[MASK]", "北京"])
 
 
 def test_text_longer_than_the_model_is_refused_with_both_numbers(checkpoint):
@@ -63,3 +63,5 @@ def test_model_without_the_head_is_refused(tmp_path, checkpoint):
 def test_lines_for_people():
     shown = in_lines("a [MASK]", [[{"token": "b", "score": 0.5}, {"token": "c", "score": 0.25}]])
     assert shown == "a [MASK]\n  b 50.0%  c 25.0%"
+    shown = in_lines("[MASK] a [MASK]", [[{"token": "b", "score": 0.5}], [{"token": "c", "score": 0.25}]])
+    assert shown == "[MASK] a [MASK]\n  mask 1:  b 50.0%\n  mask 2:  c 25.0%"

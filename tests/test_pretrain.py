@@ -496,7 +496,7 @@ def test_data_json_and_summary_say_what_is_trained_on(corpus, tmp_path, capsys):
     assert "[MASK]" in "".join(example["input"] for example in facts["examples"])
     said = capsys.readouterr().err
     assert "40, 4 of them held out" in said
-    assert "to predict:" in said
+    assert len(re.findall(r"    to predict: .*  \(next sentence: (?:IsNext|random)\)", said)) == 3
 
 
 def test_dry_run_writes_nothing(corpus, tmp_path):

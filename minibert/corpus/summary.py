@@ -117,7 +117,7 @@ def show_data(found: dict[str, Any], console: Console) -> None:
     ]
     console.table("data", rows)
     for number, example in enumerate(found["examples"], 1):
-        relation = f"  ({example['next_sentence']})" if example["next_sentence"] else ""
+        relation = f"  (next sentence: {example['next_sentence']})" if example["next_sentence"] else ""
         console.say(f"  example {number}: {example['input']}")
         console.say(f"    to predict: {example['to_predict']}{relation}")
     for warning in found["warnings"]:
