@@ -152,7 +152,7 @@ def make_schedule(
 def plan_in_words(
     config: PretrainConfig, model: BertForPreTraining, accelerator: Accelerator, schedule: StepSchedule | TimeSchedule
 ) -> str:
-    """What is about to be trained, in two lines: the model; how long, how much at once, in which precision and where."""
+    """What is about to be trained, in two lines: the model; how long, how much at once, on what."""
     shape = model.config
     parameters = sum(p.numel() for p in model.parameters())
     length = f"{schedule.steps:,}" if isinstance(schedule, StepSchedule) else f"{config.minutes:g} minutes,"
