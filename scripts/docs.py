@@ -41,10 +41,11 @@ def command_page() -> str:
 
 
 def section_of(name: str, command: click.Command) -> str:
-    """One command: what it does, how it is called, its options as a table."""
+    """One command: what it does, how it is called (with its arguments), its options as a table."""
     ctx = click.Context(command, info_name=f"minibert {name}", max_content_width=100)
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
-    records = [record for param in command.get_params(ctx) if (record := param.get_help_record(ctx))]
+    options = [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+    records = [record for param in options if (record := param.get_help_record(ctx))]
     rows = [f"| `{flags}` | {cell(text)} |" for flags, text in records]
     head = (
         f"## minibert {name} {{ #{name} }}\n\n```text\n{usage}\n```\n\n{prose(inspect.cleandoc(command.help or ''))}\n"

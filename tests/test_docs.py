@@ -52,6 +52,7 @@ CHECKED = {
     "docs/python.md": 38,
     "docs/checkpoints.md": 0,
     "docs/inside.md": 16,
+    "docs/zh/inside.md": 16,
     "docs/check.md": 1,
     "docs/looking-inside.md": 0,
 }  # values, at least
@@ -549,14 +550,23 @@ def test_both_languages_link_to_each_other():
         assert (there.parent / back[1]).resolve() == page
 
 
-def test_the_reference_has_every_command_and_public_name(pages):
+def test_the_reference_has_every_command_and_public_name(site, pages):
     text = pages["reference/commands.html"].text
     for name, command in commands.commands.items():
         assert f"minibert {name}" in text
         for param in command.get_params(click.Context(command)):
             assert all(flag in text for flag in param.opts if isinstance(param, click.Option)), (name, param.name)
+    assert re.findall(r"<td>\s*</td>", (site / "reference/commands.html").read_text("utf-8")) == []
     text = pages["reference/python.html"].text
     assert [name for name in minibert.__all__ if name not in text and not name.startswith("__")] == []
+
+
+def test_the_site_speaks_the_language_of_the_page(site, pages):
+    for name in pages:
+        chinese = name.startswith("zh/")
+        source = (site / name).read_text("utf-8")
+        assert f'<html lang="{"zh" if chinese else "en"}"' in source, name
+        assert ('aria-label="查找"' in source, 'aria-label="Search"' in source) == (chinese, not chinese), name
 
 
 def test_no_blank_stands_where_a_line_of_chinese_ends(site):
