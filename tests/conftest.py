@@ -9,6 +9,8 @@ import random
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,24 @@ def browser_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert faults == []
+
+
+@pytest.fixture
+def ending() -> Any:
+    """A silent console; its `standing` is what a training's bar says when it is left."""
+    from minibert.console import Console, Standing, Update
+
+    class Ending(Console):
+        standing: Standing | None = None
+
+        @contextmanager
+        def progress(self, label: str, total: float | None = None, unit: str = "") -> Iterator[Update]:
+            said: list[Standing] = []
+            yield lambda done, standing=None: said.extend([standing] if standing else [])
+            if said:
+                self.standing = replace(said[-1])
+
+    return Ending(silent=True)
 
 
 @pytest.fixture

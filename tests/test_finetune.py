@@ -438,6 +438,12 @@ def test_sigterm_saves_and_resume_ends_the_same(model, files, tmp_path):
     assert metrics[0] == metrics[1]
 
 
+def test_the_bar_ends_on_the_last_measurement(model, files, tmp_path, ending):
+    run(model, files, tmp_path / "run", epochs=2.0, console=ending)
+    last = [line for line in log_of(tmp_path / "run") if "eval" in line][-1]
+    assert ending.standing.parts[2] == f"dev accuracy {last['eval']['accuracy']:.4g} (step {last['step']})"
+
+
 def test_few_steps_are_warned_of_before_them(model, files, tmp_path, capsys):
     run(model, {"train": files["train"]}, tmp_path / "run", console=Console(), epochs=0.2)
     said = capsys.readouterr().err

@@ -499,6 +499,12 @@ def test_data_json_and_summary_say_what_is_trained_on(corpus, tmp_path, capsys):
     assert len(re.findall(r"    to predict: .*  \(next sentence: (?:IsNext|random)\)", said)) == 3
 
 
+def test_the_bar_ends_on_the_last_measurement(corpus, tmp_path, ending):
+    metrics = pretrain([corpus], tmp_path / "run", config(steps=2), console=ending)
+    loss = f"{metrics['mlm_loss']:.4g}"
+    assert ending.standing.parts[2:] == (f"held-out {loss} (step 2)", f"best {loss}")
+
+
 def test_dry_run_writes_nothing(corpus, tmp_path):
     pretrain([corpus], tmp_path / "run", config(), dry_run=True, console=Console(silent=True))
     assert not (tmp_path / "run").exists()
