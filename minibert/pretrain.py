@@ -250,13 +250,17 @@ def _pretrain(  # noqa: C901 - one story, told in order
                     evaluate_if_due()
                     if config.save_every and step.step % config.save_every == 0:
                         save()
+            # the end: measured, which is the last that the bar says, then saved
+            told = stop.agreed()
+            if not told:
+                record.check()
+                metrics = {"steps": place["step"], "tokens": place["tokens"], **measure()}
+                told = stop.agreed()
+            if not told:
+                record.evaluation(place["step"], metrics)
+        if told:  # below the bar
             end_if_told()
-
-            # the end: measured, then saved; metrics.json comes last and marks a finished run
-            record.check()
-            metrics = {"steps": place["step"], "tokens": place["tokens"], **measure()}
-            end_if_told()
-            record.evaluation(place["step"], metrics)
+        # metrics.json comes last and marks a finished run
         record.note_findings(record.watch.measured(place["step"], 1.0, metrics))
         record.note_findings(record.watch.ended(place["step"]))
         with whole(accelerator, network, model) as trained:
