@@ -141,14 +141,17 @@ class Console:
             from rich.live import Live
 
             self.bar = _Bar(label, total, unit)
-            try:
-                with Live(
-                    cast(Any, self.bar), console=self.rich, refresh_per_second=REFRESHES,
-                    redirect_stdout=sys.stdout.isatty(),
-                ):  # fmt: skip
-                    self.rich.show_cursor(True)  # nobody brings it back for a process that is killed
-                    yield self.bar
+            live = Live(
+                cast(Any, self.bar), console=self.rich, refresh_per_second=REFRESHES,
+                redirect_stdout=sys.stdout.isatty(),
+            )  # fmt: skip
+            try:  # from the first character on: Ctrl-C may come while the bar is being drawn
+                live.start(refresh=True)
+                self.rich.show_cursor(True)  # nobody brings it back for a process that is killed
+                yield self.bar
             finally:
+                live.stop()
+                self.rich.show_cursor(True)
                 self.bar = None
 
     def _wrapped(self, text: str, indent: int | None = None) -> str:

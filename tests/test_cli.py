@@ -477,3 +477,13 @@ cli.main()
         first, second = shell.end()
         assert first.startswith("tokens  in 0:")
         assert (second, shell.code) == (code_of, number)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_nobody_has_to_listen(corpus, tmp_path, closed):
+    """A closed stream ends nothing, and no file of the program takes its place."""
+    command = shlex.join([sys.executable, "-m", "minibert", "vocab", str(corpus), "--out", str(tmp_path / "v")])
+    done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "v/vocab.txt").read_text("utf-8").startswith("[PAD]\n")

@@ -39,6 +39,7 @@ OF_THE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOT
 
 def main() -> None:
     """The program. Exit code 0: done; 2: a user's mistake, one message; 1: a bug, with its traceback."""
+    stand_in_for_closed_streams()
     for name in ("SIGTERM", "SIGHUP"):  # so that half-written files are cleared
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup
@@ -93,6 +94,17 @@ class Ended(SystemExit):
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.by = signal.Signals(number).name
+
+
+def stand_in_for_closed_streams() -> None:
+    """Nobody has to be listening (2>&-): what is closed is nowhere, and no file that is opened takes its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def told_to_end(number: int, frame: object) -> None:
