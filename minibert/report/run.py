@@ -100,10 +100,12 @@ class Run:
 
     @property
     def share_of_machine(self) -> float | None:
-        """Of the rate that matrix products alone have there."""
+        """Of the rate that matrix products alone have there; None where that was measured while others computed, so
+        that more than all of it would have been used."""
         per_token, rate = (number(self.machine.get(name)) for name in ("flops_per_token", "flops_per_second"))
         speed = self.tokens_per_second
-        return speed * per_token / rate if speed and per_token and rate else None
+        share = speed * per_token / rate if speed and per_token and rate else None
+        return share if share is not None and share <= 1 else None
 
     @property
     def parameters(self) -> int | None:

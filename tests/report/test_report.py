@@ -355,6 +355,8 @@ def test_time_speed_and_share_of_the_machine_by_hand(tmp_path):
     assert run.tokens_per_second == 330 / 21
     assert run.share_of_machine == 330 / 21 * 3 / 120
     assert (run.step, run.finished) == (3, False)
+    run.machine["flops_per_second"] = 10.0  # measured while others computed
+    assert run.share_of_machine is None
 
 
 def test_marks_cut_a_text_into_pieces():
