@@ -15,7 +15,7 @@ from torch import nn
 
 from minibert.atomic import write_whole
 from minibert.checkpoint.config import load_config
-from minibert.checkpoint.folder import check_vocabulary, load_model
+from minibert.checkpoint.folder import check_length, check_vocabulary, load_model
 from minibert.config import resolve
 from minibert.console import Console, part_of, print_text
 from minibert.corpus.read import doubts
@@ -57,10 +57,7 @@ class Predictor:
         limit = config.max_position_embeddings
         if self.task.config.max_length > limit:
             if settings and "max_length" in settings:
-                raise UserError(
-                    f"rows of {settings['max_length']} tokens are longer than the model's {limit} positions",
-                    where="--max-length", fix=f"take --max-length {limit} or less",
-                )  # fmt: skip
+                check_length(settings["max_length"], config)
             self.task = self.task.with_settings({"max_length": limit})
         self.model: nn.Module
         self.model, report = load_model(self.task.model_class(), path, config=config)

@@ -124,7 +124,12 @@ def test_a_tokenizer_and_a_checkpoint_bring_the_vocabulary(place, tmp_path, caps
         (["{good}", "--task", "ner", "--label-column", "x"], "label_column|label-column"),
         (["{good}", "{good}", "--task", "cls"], "several files"),
         (["{folder}", "--task", "cls"], "is a folder"),
-        (["-", "--task", "cls"], "name a file"),
+        (["-", "--task", "cls"], "write them to a file"),
+        (["{good}", "--task", "cls", "--dev", "s3://b/x.csv"], "--dev s3://b/x.csv: .* of this machine"),
+        (["/dev/zero", "--task", "cls"], "/dev/zero: is a device or a pipe"),
+        (["{good}", "--format", "conll"], "--format: says nothing without --task"),
+        (["{good}", "--max-length", "100000000"], "longer than any model's inputs"),
+        (["{good}", "--task", "cls", "--max-length", "100000000"], "longer than any model's inputs"),
         (["nothing-there.csv", "--task", "cls"], "no such file"),
         (["{good}", "--task", "cls", "--dev", "nothing-there.csv"], "no such file"),
         (["{good}", "--task", "cls", "--text-field", "x"], "is for raw text"),
@@ -140,6 +145,16 @@ def test_a_mistake_of_the_command_is_refused(words, said, place, tmp_path):
     names = {"good": place / "good.txt", "folder": tmp_path, "store": tmp_path / "store"}
     with pytest.raises(UserError, match=said):
         run(*(word.format(**names) for word in words))
+
+
+@pytest.mark.parametrize("task", [[], ["--task", "cls"]], ids=["text", "labelled"])
+def test_rows_that_are_longer_than_the_model_are_refused(place, tmp_path, checkpoint_for, task):
+    """In finetune's words, before anything is read."""
+    model = checkpoint_for("old river", tmp_path / "model", max_position_embeddings=32)
+    words = [place / "good.txt", "--model", model, *task, "--max-length"]
+    with pytest.raises(UserError, match="--max-length: rows of 33 tokens are longer than the model's 32 positions"):
+        run(*words, 33)
+    assert run(*words, 32) == 3
 
 
 def test_options_are_those_of_reading():

@@ -236,6 +236,7 @@ SIZES = "--layers 1 --hidden-size 32 --heads 2 --vocab-size 400".split()
 SHORT = {
     "pretrain": "--steps 2 --max-length 32 --batch-size 8 --micro-batch-size 8 --eval-examples 8 --workers 1".split(),
     "finetune": "--epochs 1 --batch-size 16 --max-length 48".split(),
+    "check": "--max-length 48".split(),
 }
 LENGTHS = {"--steps", "--minutes", "--epochs", "--micro-batch-size", "--eval-every", "--save-every"}
 
@@ -249,7 +250,7 @@ def shortened(args: list[str]) -> list[str]:
         extra += SIZES if "store/" not in args else SIZES[:-2]  # the vocabulary of a store is there
     if "qa" in args:
         extra += ["--stride", "8", "--max-question-length", "16"]
-    if "--precision" not in args:
+    if "--precision" not in args and args[0] != "check":
         extra += ["--precision", "fp32"]
     gone = LENGTHS | {word for word in extra if word.startswith("--")}
     kept = [word for before, word in zip(["", *args], args, strict=False) if not {before, word} & gone]

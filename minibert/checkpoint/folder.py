@@ -213,6 +213,16 @@ def first_value(name: str, shape: tuple[int, ...], std: float, generator: torch.
     return truncated_normal(shape, std, generator)
 
 
+def check_length(max_length: int, config: BertConfig) -> None:
+    """Raises UserError where rows of so many tokens are longer than the model's inputs may be."""
+    limit = config.max_position_embeddings
+    if max_length > limit:
+        raise UserError(
+            f"rows of {max_length} tokens are longer than the model's {limit} positions", where="--max-length",
+            fix=f"take --max-length {limit} or less",
+        )  # fmt: skip
+
+
 def check_vocabulary(tokenizer_length: int, config: BertConfig, where: str) -> None:
     """Raises UserError where the tokenizer has ids without an embedding; a larger, padded matrix is right."""
     if tokenizer_length > config.vocab_size:

@@ -19,11 +19,13 @@ from minibert.errors import UserError
 if TYPE_CHECKING:
     from minibert.check.findings import Checked, Finding, Section
     from minibert.console import Console
+    from minibert.model.bert import BertConfig
     from minibert.tokenization.tokenizer import BertTokenizer
 
 DOUBTFUL = 3  # exit code
 OF_TEXT = ("encoding", "max_length")  # of the tasks' options, those that raw text has too
 MAX_LENGTH = 128
+LONGEST = 1 << 16  # tokens of a row
 NUMBER = re.compile(r"[-+]?[\d,.]*( ?%)?|—")
 
 
@@ -39,10 +41,8 @@ class CheckCommand(TaskCommand):
 @click.command(cls=CheckCommand)
 @click.argument("corpus", nargs=-1, required=True, metavar="CORPUS|FILE...")
 @click.option("--task", help="Check labelled data for a task of `minibert tasks`; FILE is what it would learn from.")
-@click.option("--dev", type=click.Path(path_type=Path), help="With --task: the file that would choose the epoch.")
-@click.option(
-    "--test", type=click.Path(path_type=Path), help="With --task: the file that would be measured at the end."
-)
+@click.option("--dev", help="With --task: the file that would choose the epoch.")
+@click.option("--test", help="With --task: the file that would be measured at the end.")
 @click.option(
     "--tokenizer", help="vocab.txt or tokenizer folder that would be used [default: a small one, made for the check]."
 )
@@ -57,7 +57,7 @@ class CheckCommand(TaskCommand):
 @click.option("--out", type=click.Path(path_type=Path), help="FILE.html: write a page with everything that was found.")
 @click.option("--quiet", is_flag=True, help="Print what is doubtful alone.")
 def check(
-    corpus: tuple[str, ...], task: str | None, dev: Path | None, test: Path | None, tokenizer: str | None,
+    corpus: tuple[str, ...], task: str | None, dev: str | None, test: str | None, tokenizer: str | None,
     model: str | None, text_field: str | None, cache: Path | None, as_json: bool, out: Path | None, quiet: bool,
     **settings: Any,
 ) -> int:  # fmt: skip
@@ -71,14 +71,16 @@ def check(
     flags = {name: value for name, value in settings.items() if value is not None}
     refuse_out(out, corpus)
     console = Console(quiet=quiet or as_json)
-    its = tokenizer_of(tokenizer, model, cache, console)
+    its, most = tokenizer_of(tokenizer, model, cache, console)
     if task is not None:
-        found = labelled(task, corpus, flags, {"dev": dev, "test": test, "text_field": text_field}, its)
+        found = labelled(task, corpus, flags, {"dev": dev, "test": test, "text_field": text_field}, its, most)
     else:
-        lost = [f"--{name.replace('_', '-')}" for name in flags if name not in OF_TEXT]
+        lost = ["--format" if n == "input_format" else f"--{n.replace('_', '-')}" for n in flags if n not in OF_TEXT]
         lost += [flag for flag, value in (("--dev", dev), ("--test", test)) if value is not None]
         if lost:
-            raise UserError("say nothing without --task", where=" and ".join(lost), fix="add --task cls, ner or qa")
+            says = "says" if len(lost) == 1 else "say"
+            raise UserError(f"{says} nothing without --task", where=" and ".join(lost), fix="add --task cls, ner or qa")
+        refuse_length(flags.get("max_length", MAX_LENGTH), most)
         found = raw_text(corpus, flags, text_field, its, cache, console)
     if out is not None:
         from minibert.view.page import write_page
@@ -102,16 +104,38 @@ def refuse_out(out: Path | None, corpus: Sequence[str]) -> None:
 
 def tokenizer_of(
     tokenizer: str | None, model: str | None, cache: Path | None, console: Console
-) -> BertTokenizer | None:
-    """The tokenizer that is meant, if one is."""
+) -> tuple[BertTokenizer | None, BertConfig | None]:
+    """The tokenizer that is meant, if one is, and the shape of the model, if that is known."""
     if tokenizer is not None and model is not None:
         raise UserError("bring a tokenizer each", where="--tokenizer and --model", fix="name one of them")
     given = tokenizer or model
     if given is None:
-        return None
+        return None, None
     from minibert.tokenization.tokenizer import BertTokenizer
 
-    return BertTokenizer.from_pretrained(on_disk(given, cache, console))
+    folder = on_disk(given, cache, console)
+    found = BertTokenizer.from_pretrained(folder)
+    if model is None:
+        return found, None
+    from minibert.checkpoint.config import load_config
+    from minibert.checkpoint.folder import check_vocabulary
+
+    shape = load_config(folder)
+    check_vocabulary(len(found), shape, model)
+    return found, shape
+
+
+def refuse_length(max_length: int, shape: BertConfig | None) -> None:
+    """What training would refuse: rows that are longer than the model's inputs, or than any model's."""
+    if shape is not None:
+        from minibert.checkpoint.folder import check_length
+
+        check_length(max_length, shape)
+    elif max_length > LONGEST:
+        raise UserError(
+            f"rows of {max_length} tokens are longer than any model's inputs", where="--max-length",
+            fix=f"take {LONGEST} or less; BERT's models have 512 positions",
+        )  # fmt: skip
 
 
 def raw_text(
@@ -139,8 +163,9 @@ def raw_text(
 
 
 def labelled(
-    task: str, corpus: tuple[str, ...], flags: dict[str, Any], places: dict[str, Any], tokenizer: BertTokenizer | None
-) -> Checked:
+    task: str, corpus: tuple[str, ...], flags: dict[str, Any], places: dict[str, Any], tokenizer: BertTokenizer | None,
+    shape: BertConfig | None,
+) -> Checked:  # fmt: skip
     """Labelled files, as `finetune` takes them."""
     from minibert.tasks import find_tasks
     from minibert.tasks.base import refuse_foreign
@@ -156,17 +181,28 @@ def labelled(
             "several files were named; one is learnt from", where=" and ".join(corpus[:3]),
             fix="name the others with --dev and --test",
         )  # fmt: skip
-    if corpus[0] == "-" or is_elsewhere(corpus[0]):
-        raise UserError("labelled data are read from files of this machine", where=corpus[0], fix="name a file")
-    train = Path(corpus[0])
-    for where, path in ((corpus[0], train), *((f"--{name} {path}", path) for name, path in places.items())):
-        if path is not None and not path.is_file():
-            problem = "is a folder; a file is needed" if path.is_dir() else "there is no such file"
-            raise UserError(problem, where=where, fix="look at the path")
+    named = {"": corpus[0], **{f"--{name} ": file for name, file in places.items() if file is not None}}
+    for flag, file in named.items():
+        refuse_file(file, flag + file)
     from minibert.check.labels import check_labels
 
     config = resolve(tasks[task].Config, ("command line", flags))
-    return check_labels(task, config, train=train, **places, tokenizer=tokenizer)
+    refuse_length(config.max_length, shape)
+    paths = {name: Path(file) for name, file in places.items() if file is not None}
+    return check_labels(task, config, train=Path(corpus[0]), **paths, tokenizer=tokenizer)
+
+
+def refuse_file(name: str, where: str) -> None:
+    """Whatever is no file with labelled records: they are read several times, and must lie on this machine."""
+    path = Path(name)
+    if name == "-" or is_elsewhere(name):
+        fix = "write them to a file" if name == "-" else "fetch it first, and name the file"
+        raise UserError("labelled data are read from files of this machine", where=where, fix=fix)
+    if not path.exists():
+        raise UserError("there is no such file", where=where, fix="look at the path")
+    if not path.is_file():
+        problem = "is a folder" if path.is_dir() else "is a device or a pipe"
+        raise UserError(f"{problem}; a file is needed", where=where, fix="name a file with labelled records")
 
 
 def say(found: Checked, out: Path | None, *, as_json: bool, quiet: bool) -> None:

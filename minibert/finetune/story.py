@@ -11,7 +11,7 @@ import numpy as np
 
 from minibert.atomic import remove, write_json
 from minibert.checkpoint.config import load_config
-from minibert.checkpoint.folder import check_vocabulary
+from minibert.checkpoint.folder import check_length, check_vocabulary
 from minibert.config import FinetuneConfig
 from minibert.console import Console
 from minibert.corpus.read import fingerprint
@@ -120,12 +120,7 @@ def finetune(
 def check_model(model: Path, shape: BertConfig, tokenizer: BertTokenizer, config: FinetuneConfig) -> None:
     """Raises UserError where a checkpoint does not fit its tokenizer or the settings."""
     check_vocabulary(len(tokenizer), shape, str(model))
-    limit = shape.max_position_embeddings
-    if config.max_length > limit:
-        raise UserError(
-            f"rows of {config.max_length} tokens are longer than the model's {limit} positions", where="--max-length",
-            fix=f"take --max-length {limit} or less",
-        )  # fmt: skip
+    check_length(config.max_length, shape)
     if config.freeze.isdecimal() and int(config.freeze) > shape.num_hidden_layers:
         raise UserError(f"--freeze {config.freeze}: the model has {shape.num_hidden_layers} layers", where="--freeze")
 
