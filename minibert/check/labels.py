@@ -79,7 +79,7 @@ def check_labels(
     elif isinstance(task, Ner):
         ner.look(task, files, checked)
     elif isinstance(task, Qa):
-        qa.look(task, with_text, tokenizer, checked)
+        qa.look(task, files, tokenizer, checked)
     check_settled(task, files, checked)
     return checked
 
@@ -108,6 +108,16 @@ def check_reading(files: Sequence[LabelFile], config: FinetuneConfig, checked: C
                 f"{times_zh}{problem}",
                 (group[0].fix, group[0].fix) if group[0].fix else None,
                 (error.where or "" for error in group),
+            )
+        if not file.examples and not file.faults:
+            first = f"; of the first: {file.reading.skipped[0]['reason']}" if file.reading.skipped else ""
+            add(
+                checked,
+                "unreadable",
+                "doubtful",
+                f"none of the records of {file.name} can be learnt{first}",
+                f"{PART_NAMES[file.name]}没有一条样本可以学习{first}",
+                where=[item["where"] for item in file.reading.skipped] or [str(file.path)],
             )
         if file.examples and not file.faults:
             for odd in doubts([file.path], config.encoding):

@@ -14,7 +14,7 @@ from minibert.check.labelled import PART_NAMES, LabelFile, add, level, names_of
 from minibert.errors import UserError
 from minibert.metrics.squad import normalize
 from minibert.tasks.qa import Qa
-from minibert.tasks.squad_files import QaExample
+from minibert.tasks.squad_files import NO_ANSWER, QaExample
 from minibert.view.page import Both, percent
 
 if TYPE_CHECKING:
@@ -45,10 +45,11 @@ def look(task: Qa, files: Sequence[LabelFile], tokenizer: BertTokenizer | None, 
     rows: list[list[Both | str]] = []
     for file in files:
         places = [record.where for record in file.records]
-        answered = [bool(example.texts) for example in file.examples]
+        without = [place for place, example in zip(places, file.examples, strict=True) if not example.texts]
+        without += [item["where"] for item in file.reading.skipped if item["reason"] == NO_ANSWER]
         num_contexts = len({example.context for example in file.examples})
-        checked.facts["files"][file.name] |= {"contexts": num_contexts, "unanswerable": answered.count(False)}
-        rows.append([file.title, f"{len(places):,}", f"{num_contexts:,}", f"{answered.count(False):,}"])
+        checked.facts["files"][file.name] |= {"contexts": num_contexts, "unanswerable": len(without)}
+        rows.append([file.title, f"{len(places):,}", f"{num_contexts:,}", f"{len(without):,}"])
         _check_places(file, checked)
         _check_blank(file, places, checked)
         _check_edges(file, places, checked)
@@ -56,8 +57,8 @@ def look(task: Qa, files: Sequence[LabelFile], tokenizer: BertTokenizer | None, 
         _check_twice(file, places, checked)
         _check_answers_apart(file, places, checked)
         _check_given_away(file, places, checked)
-        _check_unanswerable(task, file, places, answered, checked)
-        if tokenizer is not None:
+        _check_unanswerable(task, file, without, checked)
+        if tokenizer is not None and file.examples:
             _check_windows(task, file, tokenizer, checked)
     columns = [
         Both("part", "部分"),
@@ -70,9 +71,10 @@ def look(task: Qa, files: Sequence[LabelFile], tokenizer: BertTokenizer | None, 
 
 def _check_places(file: LabelFile, checked: Checked) -> None:
     """Answers that do not stand where answer_start says, or nowhere."""
-    said = [f"{item['where']}: {item['reason']}" for item in [*file.reading.skipped, *file.reading.repaired]]
+    skipped = [item for item in file.reading.skipped if item["reason"] != NO_ANSWER]
+    said = [f"{item['where']}: {item['reason']}" for item in [*skipped, *file.reading.repaired]]
     n = len(file.examples) + len(file.reading.skipped)
-    known = {item["where"] for item in [*file.reading.skipped, *file.reading.repaired]}
+    known = {item["where"] for item in [*skipped, *file.reading.repaired]}
     for example, record in zip(file.examples, file.records, strict=True):
         wrong = [
             answer
@@ -84,14 +86,15 @@ def _check_places(file: LabelFile, checked: Checked) -> None:
             said.append(f"{record.where}: {names_of([wrong[0].text])} is not at {wrong[0].start}")
     if not said:
         return
-    skipped, zh = len(file.reading.skipped), PART_NAMES[file.name]
+    zh, fate = PART_NAMES[file.name], ("they are learnt where they are found", "训练时会用找到的位置")
+    if skipped:
+        fate = (f"{len(skipped):,} of them cannot be learnt", f"其中 {len(skipped):,} 个无法学习")
     add(
         checked,
         "misplaced answers",
         level(len(said) / n, MISPLACED),
-        f"{len(said):,} of {n:,} questions of {file.name} have answers that are not where they should be; "
-        f"{skipped:,} of them cannot be learnt",
-        f"{zh}的 {n:,} 个问题中有 {len(said):,} 个的答案不在 answer_start 处，其中 {skipped:,} 个无法学习",
+        f"{len(said):,} of {n:,} questions of {file.name} have answers that are not where they should be; {fate[0]}",
+        f"{zh}的 {n:,} 个问题中有 {len(said):,} 个的答案不在 answer_start 处；{fate[1]}",
         (
             "answer_start counts characters of the context, which must stay as it was, blanks too",
             "answer_start 按上下文的字符数计；上下文必须保持原样，包括空白",
@@ -280,24 +283,24 @@ def _check_given_away(file: LabelFile, places: Sequence[str], checked: Checked) 
         )
 
 
-def _check_unanswerable(
-    task: Qa, file: LabelFile, places: Sequence[str], answered: Sequence[bool], checked: Checked
-) -> None:
-    without = [place for place, there in zip(places, answered, strict=True) if not there]
+def _check_unanswerable(task: Qa, file: LabelFile, without: Sequence[str], checked: Checked) -> None:
     if not without:
         return
-    share = len(without) / len(places)
-    doubtful = share >= UNANSWERABLE or task.config.unanswerable == "no"
+    n = len(file.examples) + len(file.reading.skipped)
+    share = len(without) / n
+    left_out = task.config.unanswerable == "no"
+    fix = ("see that it is meant; --unanswerable no leaves them out of training",
+           "确认这是有意的；--unanswerable no 会在训练中跳过它们")  # fmt: skip
+    if left_out:
+        fix = ("--unanswerable no leaves them out of training, and is never right on them; leave it out to learn that "
+               "there is no answer", "--unanswerable no 会在训练中跳过它们，评测时也答不对；去掉它就能学会“没有答案”")  # fmt: skip
     add(
         checked,
         "unanswerable questions",
-        "doubtful" if doubtful else "note",
-        f"{len(without):,} of {len(places):,} questions of {file.name} ({percent(share)}) have no answer",
-        f"{PART_NAMES[file.name]}的 {len(places):,} 个问题中有 {len(without):,} 个（{percent(share)}）没有答案",
-        (
-            "see that it is meant; --unanswerable no leaves them out of training",
-            "确认这是有意的；--unanswerable no 会在训练中跳过它们",
-        ),
+        "doubtful" if left_out or share >= UNANSWERABLE else "note",
+        f"{len(without):,} of {n:,} questions of {file.name} ({percent(share)}) have no answer",
+        f"{PART_NAMES[file.name]}的 {n:,} 个问题中有 {len(without):,} 个（{percent(share)}）没有答案",
+        fix,
         without,
     )
 

@@ -145,6 +145,14 @@ def test_unanswerable_questions_are_counted(good):
     assert good.doubts(good.look("qa", train=train)) == {"unanswerable questions"}
 
 
+def test_a_file_of_which_nothing_is_learnt_is_found(good):
+    train = [{**record, ANSWER: []} for record in good.questions(20, 1)]
+    checked = good.look("qa", settings={"unanswerable": "no"}, train=train)
+    assert good.doubts(checked) == {"unreadable", "unanswerable questions"}
+    assert "none of the records of train can be learnt" in good.one(checked, "unreadable").message.en
+    assert "20 of 20" in good.one(checked, "unanswerable questions").message.en
+
+
 def test_questions_that_stand_in_their_context_are_found(good):
     train = good.questions(120, 1)
     for i in range(0, 40, 4):
@@ -207,6 +215,12 @@ def test_case_g04_questions_without_answer(good, case):
     checked = good.look("qa", train=folder / "mixed.json")
     assert "3 of 4" in good.one(checked, "unanswerable questions").message.en
     assert "no 'answers'" in good.one(good.look("qa", train=folder / "predict.json"), "unreadable").message.en
+    checked = good.look("qa", settings={"unanswerable": "no"}, train=folder / "mixed.json")
+    assert "unanswerable questions" in good.doubts(checked)
+    assert "misplaced answers" not in good.doubts(checked)
+    finding = good.one(checked, "unanswerable questions")
+    assert "3 of 4" in finding.message.en
+    assert finding.where == tuple(f"mixed.json, question '{number}'" for number in (2, 3, 4))
 
 
 def test_case_g07_blanks_round_a_context_are_kept(good, case):
@@ -218,3 +232,4 @@ def test_case_g10_an_empty_gold(good, case):
     folder, _ = case("G10")
     checked = good.look("qa", train=folder / "gold.json")
     assert checked.facts["files"]["train"]["unanswerable"] == 2
+    assert "they are learnt where they are found" in good.one(checked, "misplaced answers").message.en
