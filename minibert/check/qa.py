@@ -13,6 +13,7 @@ from minibert.check.findings import Checked, Section
 from minibert.check.labelled import PART_NAMES, LabelFile, add, level, names_of
 from minibert.errors import UserError
 from minibert.metrics.squad import normalize
+from minibert.tasks.base import Record
 from minibert.tasks.qa import Qa
 from minibert.tasks.squad_files import NO_ANSWER, QaExample
 from minibert.view.page import Both, percent
@@ -38,6 +39,12 @@ def contexts(file: LabelFile) -> list[tuple[str, str]]:
     for example, record in zip(file.examples, file.records, strict=True):
         first.setdefault(example.context, record.where)
     return list(first.items())
+
+
+def texts(file: LabelFile) -> list[Record]:
+    """The different contexts of a file, and its questions."""
+    asked = [Record(e.question, where=r.where) for e, r in zip(file.examples, file.records, strict=True)]
+    return [Record(text, where=where) for text, where in contexts(file)] + asked
 
 
 def look(task: Qa, files: Sequence[LabelFile], tokenizer: BertTokenizer | None, checked: Checked) -> None:
@@ -289,11 +296,15 @@ def _check_unanswerable(task: Qa, file: LabelFile, without: Sequence[str], check
     n = len(file.examples) + len(file.reading.skipped)
     share = len(without) / n
     left_out = task.config.unanswerable == "no"
-    fix = ("see that it is meant; --unanswerable no leaves them out of training",
-           "确认这是有意的；--unanswerable no 会在训练中跳过它们")  # fmt: skip
+    fix = (
+        "see that it is meant; --unanswerable no leaves them out of training",
+        "确认这是有意的；--unanswerable no 会在训练中跳过它们",
+    )
     if left_out:
-        fix = ("--unanswerable no leaves them out of training, and is never right on them; leave it out to learn that "
-               "there is no answer", "--unanswerable no 会在训练中跳过它们，评测时也答不对；去掉它就能学会“没有答案”")  # fmt: skip
+        fix = (
+            "--unanswerable no leaves them out of training; leave it out itself to learn that there is no answer",
+            "--unanswerable no 会在训练中跳过它们；去掉这个选项，模型才能学会“没有答案”",
+        )
     add(
         checked,
         "unanswerable questions",

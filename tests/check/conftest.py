@@ -96,7 +96,8 @@ def good(tmp_path: Path) -> SimpleNamespace:
         return check_labels(task, config, tokenizer=tokenizer, **paths)
 
     return SimpleNamespace(
-        rows=rows, tagged=tagged, questions=questions, look=look, write_csv=write_csv, write_jsonl=write_jsonl,
+        folder=tmp_path, rows=rows, tagged=tagged, questions=questions, look=look, write_csv=write_csv,
+        write_jsonl=write_jsonl,
         doubts=lambda checked: {finding.kind for finding in checked.findings if finding.level == "doubtful"},
         notes=lambda checked: {finding.kind for finding in checked.findings if finding.level == "note"},
         one=lambda checked, kind: next(finding for finding in checked.findings if finding.kind == kind),

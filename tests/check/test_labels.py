@@ -80,7 +80,46 @@ def test_a_file_that_cannot_be_decoded_is_a_finding(good, tmp_path):
 
 def test_text_in_a_wrong_encoding_is_found(good):
     spoiled = [[f"{text} café naïve".encode().decode("cp1252"), label] for text, label in good.rows(60, 1)]
-    assert good.doubts(good.look("cls", train=spoiled)) == {"encoding"}
+    assert good.doubts(good.look("cls", train=spoiled)) == {"wrong encoding"}
+    spoiled = [[f"{CHINESE} {text}".encode("gb18030").decode("latin-1"), label] for text, label in good.rows(60, 1)]
+    assert "wrong encoding" in good.doubts(good.look("cls", train=spoiled))
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ("<b>{}</b> &amp;", "markup"), ("{} caf\ufffd", "lost characters"), ("{} \x00", "control characters"),
+        ("{} \ue412", "private use"), ("{}\u200b", "invisible characters"), ("{} pаss", "mixed scripts"),
+    ],
+    ids=["html", "lost", "nul", "private use", "invisible", "two scripts"],
+)  # fmt: skip
+@pytest.mark.parametrize("task", ["cls", "qa"])
+def test_what_is_no_text_is_found_as_in_raw_text(good, task, odd, kind):
+    if task == "cls":
+        spoiled = [[odd.format(text), label] for text, label in good.rows(120, 1)]
+    else:
+        spoiled = [{**record, "question": odd.format(record["question"])} for record in good.questions(120, 1)]
+    checked = good.look(task, dev=spoiled, train=good.rows(300, 2) if task == "cls" else good.questions(300, 2))
+    assert kind in good.doubts(checked)
+    finding = good.one(checked, kind)
+    assert finding.message.en.startswith("dev: ")
+    assert finding.message.zh.startswith("验证集：")
+    assert finding.where[0].startswith(str(good.folder / "dev.csv:2: ") if task == "cls" else "")
+
+
+def test_odd_characters_of_few_records_are_a_note(good):
+    rows = good.rows(1200, 1)
+    for row in rows[:5]:
+        row[0] += " \ue412"
+    checked = good.look("cls", train=rows)
+    assert good.doubts(checked) == set()
+    assert good.notes(checked) == {"private use"}
+
+
+def test_odd_characters_in_words_with_tags_are_found(good):
+    train = [[(f"{word}\ufffd" if i % 9 == 0 else word, tag) for word, tag in words]
+             for i, words in enumerate(good.tagged(240, 1))]  # fmt: skip
+    assert good.doubts(good.look("ner", train=train)) == {"lost characters"}
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\u200b"], ids=["empty", "blank", "invisible"])
