@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from minibert.tokenization.tokenizer import BertTokenizer
 
+T = TypeVar("T")
 E = TypeVar("E")  # a task's example
 C = TypeVar("C", bound=FinetuneConfig)  # a task's settings
 
@@ -135,7 +136,7 @@ class Task(ABC, Generic[E, C]):
         terms: names of the loss terms, for the log. answer: the key of a prediction that holds its answer. trained: own
         settings that a model has from its training; they cannot be changed afterwards.
     Attributes: faults: None, and read raises the first mistake of a file; or a list, to which read adds the mistakes of
-        records, which it leaves out.
+        records, which it leaves out, and what keeps it from reading on, behind the records before that.
     """
 
     name: ClassVar[str]
@@ -332,6 +333,14 @@ def note(error: UserError, faults: list[UserError] | None) -> None:
     if faults is None:
         raise error
     faults.append(error)
+
+
+def until_fault(items: Iterator[T], faults: list[UserError] | None) -> Iterator[T]:
+    """All of them; where faults are collected, those before a mistake that stops a file, which is added to them."""
+    try:
+        yield from items
+    except UserError as error:
+        note(error, faults)
 
 
 def check_types(features: Sequence[Feature], types: int, where: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from minibert.corpus.json_lines import numbered_lines
 from minibert.errors import UserError
-from minibert.tasks.base import note
+from minibert.tasks.base import note, until_fault
 from minibert.tasks.tags import is_tag
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -46,7 +46,7 @@ def read_conll(
     rows = _Rows(str(path), gold)
     comments = blanks = 0
     inside = False
-    for number, line in numbered_lines(path, encoding):
+    for number, line in until_fault(numbered_lines(path, encoding), faults):
         if not line.strip(_BLANKS):
             inside = False
             continue

@@ -10,7 +10,7 @@ from typing import Any
 from minibert.corpus.decoding import line_blocks
 from minibert.corpus.json_lines import numbered_lines, parse_object, refuse_half_pairs, shorten, type_name
 from minibert.errors import UserError
-from minibert.tasks.base import Reading, note
+from minibert.tasks.base import Reading, note, until_fault
 from minibert.tasks.conll import looks_tagged, read_conll
 from minibert.tasks.tags import LETTERS, SCHEMES, Scheme, bare_types, is_tag, standard, tell_scheme
 from minibert.tasks.word_spans import Entity, Span, WordFinder, fit_entities
@@ -110,7 +110,7 @@ class NerReader:
 
     def _read_records(self, path: Path, reading: Reading[NerExample]) -> None:
         finder = WordFinder()
-        for number, line in numbered_lines(path, self.encoding):
+        for number, line in until_fault(numbered_lines(path, self.encoding), self.faults):
             if line.strip():
                 try:
                     self._read_record(line, path, number, finder, reading)

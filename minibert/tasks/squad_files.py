@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from minibert.corpus.decoding import line_blocks
 from minibert.corpus.json_lines import numbered_lines, unique
 from minibert.errors import UserError
-from minibert.tasks.base import Reading, note
+from minibert.tasks.base import Reading, note, until_fault
 
 SHOWN = 60  # characters of a text in a message
 LONGEST_FILE = 1 << 30  # characters of a JSON file; SQuAD has 3 * 10**7
@@ -270,7 +270,7 @@ def _is_jsonl(text: str) -> bool:
 
 
 def _lines(path: Path, encoding: str, faults: list[UserError] | None) -> Iterator[Record]:
-    for number, line in numbered_lines(path, encoding):
+    for number, line in until_fault(numbered_lines(path, encoding), faults):
         if line.strip():
             place = f"{path}:{number}"
             try:

@@ -16,7 +16,7 @@ from typing import Any
 from minibert.corpus.json_lines import has_escaped_surrogate, numbered_lines, parse_object, refuse_half_pairs, shorten
 from minibert.corpus.read import seekable
 from minibert.errors import UserError
-from minibert.tasks.base import note
+from minibert.tasks.base import note, until_fault
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -39,8 +39,7 @@ class TableReader:
         encoding: of all but parquet. delimiter: one character; "" is the format's own. header: whether the first line
         of CSV and TSV names the columns; otherwise they are called 1, 2, ... places: column -> number, for names that
         stand for a place where no column has a name and there are no more columns than these. quoting: whether a
-        quote at a cell's begin is CSV's. notes: sentences for the user are added here. faults: as in Task; what stops
-        a file as a whole is raised all the same.
+        quote at a cell's begin is CSV's. notes: sentences for the user are added here. faults: as in Task.
     """
 
     wanted: Mapping[str, str]
@@ -58,12 +57,14 @@ class TableReader:
         Raises: UserError for whatever cannot be read exactly, with file:line, or the row of a parquet file.
         """
         if layout == "parquet":
-            return self._parquet_rows(path)
-        if layout == "jsonl":
-            return self._json_rows(path)
-        if layout == "txt":
-            return self._text_rows(path)
-        return self._csv_rows(path, self.delimiter or ("\t" if layout == "tsv" else ","))
+            rows = self._parquet_rows(path)
+        elif layout == "jsonl":
+            rows = self._json_rows(path)
+        elif layout == "txt":
+            rows = self._text_rows(path)
+        else:
+            rows = self._csv_rows(path, self.delimiter or ("\t" if layout == "tsv" else ","))
+        return until_fault(rows, self.faults)
 
     def guess(self, path: Path, *, gold: bool) -> str:
         """The format of a file whose name does not say it, from its first line; a note says what was taken for granted.

@@ -1,6 +1,8 @@
 """Labelled data, what holds for every task: good data are silent, each planted fault is found, and nothing else."""
 
+import gzip
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -76,6 +78,47 @@ def test_a_file_that_cannot_be_decoded_is_a_finding(good, tmp_path):
     path.write_bytes("text,label\n今天天气很好,好\n".encode("gb18030"))
     finding = good.one(good.look("cls", train=path, dev=good.rows(120, 1)), "unreadable")
     assert "gb18030" in finding.fix.en
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "fault"),
+    [
+        ("cls", "a.csv.gz", "half"), ("cls", "a.jsonl.gz", "half"), ("ner", "a.conll.gz", "half"),
+        ("ner", "a.jsonl.gz", "half"), ("qa", "a.jsonl.gz", "half"), ("cls", "a.csv", "quote"),
+    ],
+    ids=["csv", "jsonl", "conll", "text and entities", "questions", "a quote that is not closed"],
+)  # fmt: skip
+def test_what_stands_before_a_fault_is_looked_at(good, tmp_path, monkeypatch, task, name, fault):
+    """Half an archive, with a copy at the beginning; what was read before its end is looked at."""
+    monkeypatch.setattr("minibert.corpus.decoding.BLOCK_BYTES", 1 << 12)
+    draw, rows = random.Random(1), good.rows(400, 1)
+    rows[1] = rows[0]
+    if fault == "quote":
+        path = good.write_csv(tmp_path / name, [*rows[:300], ['"', "up"], *rows[300:]])
+        path.write_text(path.read_text("utf-8").replace('""""', '"never closed'), "utf-8")
+    else:
+        lines = [f"{text},{label}" for text, label in rows]
+        if task == "ner" and ".conll" in name:
+            lines = [f"{word}\t{'B-LOC' if draw.random() < 0.2 else 'O'}" for text, _ in rows for word in text.split()]
+            lines = [f"{line}\n" if i % 12 == 0 else line for i, line in enumerate(lines)]
+        elif task == "ner":
+            lines = [json.dumps({"text": text, "entities": [{"start": 0, "end": text.index(" "), "label": "LOC"}]})
+                     for text, _ in rows]  # fmt: skip
+        elif task == "qa":
+            lines = [json.dumps(record) for record in good.questions(400, 1)]
+        elif ".jsonl" in name:
+            lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+        else:
+            lines.insert(0, "text,label")
+        packed = gzip.compress("\n".join(lines).encode())
+        path = tmp_path / name
+        path.write_bytes(packed[: len(packed) // 2])
+    checked = good.look(task, train=path)
+    facts = checked.facts["files"]["train"]
+    assert 100 < facts["records"] < 400
+    assert facts["faults"] == 1
+    assert "unreadable" in good.doubts(checked)
+    assert "entities" in facts or "contexts" in facts or facts["copies"] == 1
 
 
 def test_text_in_a_wrong_encoding_is_found(good):
