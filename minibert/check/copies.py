@@ -8,6 +8,7 @@ from minibert.check.duplicates import exact_groups, near_groups
 from minibert.check.findings import Checked, Section
 from minibert.check.labelled import PART_NAMES, LabelFile, add, cut, level, names_of
 from minibert.tasks.base import Record
+from minibert.tasks.cls_rows import is_visible
 from minibert.view.page import Both, percent
 
 COPIES = 0.1  # share of a part's texts that are there before; measured: .043 in People's Daily's dev
@@ -19,7 +20,11 @@ PLACED = 10  # texts of each pair of parts in the table of texts that stand in t
 
 
 def check_copies(units: Sequence[Sequence[tuple[str, str]]], files: Sequence[LabelFile], checked: Checked) -> None:
-    """Texts that stand twice in a part, and texts of dev and test that another part has. units: (text, where)."""
+    """Texts that stand twice in a part, and texts of dev and test that another part has. units: (text, where).
+
+    Empty texts are no copies of each other; they are found as what they are.
+    """
+    units = [[item for item in unit if is_visible(item[0])] for unit in units]
     parts = [i for i, unit in enumerate(units) for _ in unit]
     flat = [item for unit in units for item in unit]
     texts = [text for text, _ in flat]
@@ -72,7 +77,7 @@ def _check_leaks(
             found = [both.get((i, j), {}) for both in shared]
             counts = [len(places) for places in found]
             leaks[f"{earlier.name}-{later.name}"] = {"same": counts[0], "nearly": counts[1]}
-            shares = [count / len(units[j]) for count in counts]
+            shares = [count / max(1, len(units[j])) for count in counts]
             rows.append(
                 [earlier.title, later.title,
                  *(f"{count:,} ({percent(share)})" for count, share in zip(counts, shares, strict=True))]
@@ -123,6 +128,7 @@ def check_conflicts(files: Sequence[LabelFile], checked: Checked) -> None:
     records = [record for file in files for record in file.records]
     owners = [i for i, file in enumerate(files) for _ in file.records]
     groups = [g for g in exact_groups([r.text for r in records]) if len({records[i].gold for i in g}) > 1]
+    groups = [group for group in groups if is_visible(records[group[0]].text)]
     checked.facts["conflicts"] = len(groups)
     if not groups:
         return

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 ODD = 0.005  # odd characters and tags, for each record; measured: .0017 (private use in the reviews)
 EMPTY = 0.001  # share of texts without anything to see; measured: 0
+FEW_LEARNT, FEWEST_LEARNT = 100, 10  # records, and entities, of train: a note, doubtful
 FEWEST_MEASURED = 100  # records of dev or test: a score near .5 has a standard error of .05
 OTHER_SCRIPT = 0.2  # distance of the shares of scripts from those of train; measured: .04 (XQuAD zh)
 POSITIONS = 512  # tokens that most models take at most
@@ -73,7 +74,7 @@ def check_labels(
     for file in with_text:
         check_characters(file, qa.texts(file) if isinstance(task, Qa) else file.records, config.encoding, checked)
     check_lengths(task, with_text, tokenizer, checked)
-    check_sizes(with_text, checked)
+    check_sizes(task, with_text, checked)
     if isinstance(task, Qa):
         check_copies([qa.contexts(file) for file in with_text], with_text, checked)
     else:
@@ -184,7 +185,7 @@ def check_texts(files: Sequence[LabelFile], checked: Checked) -> None:
     for part, found in scripts.items():
         train = scripts["train"]
         apart = sum(abs(found.get(s, 0) - train.get(s, 0)) for s in {*found, *train}) / 2
-        if apart >= OTHER_SCRIPT:
+        if train and found and apart >= OTHER_SCRIPT:
             said = [", ".join(f"{s} {percent(share)}" for s, share in both.items()) for both in (train, found)]
             add(
                 checked,
@@ -376,13 +377,14 @@ def padding_share(lengths: Sequence[int], config: FinetuneConfig) -> float:
     return 1 - sum(lengths) / places
 
 
-def check_sizes(files: Sequence[LabelFile], checked: Checked) -> None:
-    """Whether dev and test can tell models apart."""
+def check_sizes(task: Task[Any, Any], files: Sequence[LabelFile], checked: Checked) -> None:
+    """Whether train is enough to learn from, and whether dev and test can tell models apart."""
     for file in files:
         n = len(file.records)
-        error = 100 * sqrt(0.8 * 0.2 / n)
         if file.name == "train":
+            _check_learnt(n, ner.count_entities(file) if isinstance(task, Ner) else None, checked)
             continue
+        error = 100 * sqrt(0.8 * 0.2 / n)
         checked.facts["files"][file.name]["standard_error_at_80"] = error / 100
         if n < FEWEST_MEASURED:
             add(
@@ -398,3 +400,21 @@ def check_sizes(files: Sequence[LabelFile], checked: Checked) -> None:
                     f"至少用 {FEWEST_MEASURED} 条样本评测；1,000 条可把标准误降到 1.3 个百分点",
                 ),
             )
+
+
+def _check_learnt(records: int, entities: int | None, checked: Checked) -> None:
+    """How much there is in train. entities: None for a task that has none."""
+    least = records if entities is None else min(records, entities)
+    if least >= FEW_LEARNT:
+        return
+    en, zh = f"{records:,} record{'s' * (records != 1)}", f"{records:,} 条样本"
+    if entities is not None:
+        en, zh = f"{en} with {entities:,} entit{'y' if entities == 1 else 'ies'}", f"{zh}、{entities:,} 个实体"
+    add(
+        checked,
+        "little to learn from",
+        "doubtful" if least < FEWEST_LEARNT else "note",
+        f"train has {en}: a model learns them by heart, and little else",
+        f"训练集只有 {zh}：模型只会把它们背下来",
+        ("label more: some hundreds are the least to begin with", "多标注一些：至少要有几百条"),
+    )

@@ -54,25 +54,33 @@ def look(task: Ner, files: Sequence[LabelFile], checked: Checked) -> None:
         _check_two_ways(files, entities, checked)
 
 
+def count_entities(file: LabelFile) -> int:
+    """How many entities a file has."""
+    return sum(len(find_entities(example.tags or ())) for example in file.examples)
+
+
 def _check_columns(task: Ner, file: LabelFile, checked: Checked) -> None:
     """Words and tags in the wrong order; marks of documents."""
     try:
-        if input_format(file.path, task.config, FORMATS) in ("jsonl", "txt"):
+        if input_format(file.path, task.config, FORMATS) == "jsonl":
             return
-        sentences = read_conll(file.path, task.config.encoding, gold=True, faults=[])[0] if file.faults else []
+        sentences = file.examples
+        if file.faults:  # the reader has left out what has no tag
+            sentences = read_conll(file.path, task.config.encoding, gold=True, faults=[])[0]
         lines = numbered_lines(file.path, task.config.encoding)
         marks = [number for number, line in lines if line.startswith(DOCUMENT_MARK)]
     except UserError:
         return  # the reader has said it
     tokens = [token for sentence in sentences for token in sentence.tokens]
+    shown = names_of(dict.fromkeys(tokens), 3)
     if tokens and sum(map(is_tag, tokens)) > SWAPPED * len(tokens):
         add(
             checked,
             "columns swapped",
             "doubtful",
-            f"the first column of {file.name} holds tags: {names_of(dict.fromkeys(tokens), 3)}",
-            f"{PART_NAMES[file.name]}的第一列是标签：{names_of(dict.fromkeys(tokens), 3)}",
-            ("the word comes first, its tag last", "第一列应是词，最后一列应是标签"),
+            f"the first column of {file.name} holds tags: {shown}; columns are swapped, or the words are missing",
+            f"{PART_NAMES[file.name]}的第一列是标签：{shown}；两列颠倒了，或缺少词",
+            ("a word a line: the word comes first, its tag last", "每行一个词：第一列是词，最后一列是标签"),
             [f"{file.path}:1"],
         )
     if marks:

@@ -239,6 +239,25 @@ def test_scripts_are_counted_by_letter():
     assert script_shares(["ab 今天 12 !?"]) == {"latin": 0.5, "cjk": 0.5}
 
 
+@pytest.mark.parametrize("task", ["cls", "qa"])
+@pytest.mark.parametrize(("number", "found"), [(9, "doubtful"), (60, "note"), (120, "")])
+def test_little_to_learn_from_is_found(good, task, number, found):
+    train = (good.rows if task == "cls" else good.questions)(number, 1)
+    checked = good.look(task, train=train)
+    assert ("little to learn from" in good.doubts(checked)) == (found == "doubtful")
+    assert ("little to learn from" in good.notes(checked)) == (found == "note")
+
+
+def test_empty_texts_are_no_copies_of_each_other(good):
+    train = good.rows(120, 1)
+    for i, text in enumerate(["", "  ", "\u200b"]):
+        train[i][0] = text
+    checked = good.look("cls", train=train, dev=[["", "up"], [" ", "down"]])
+    assert good.doubts(checked) == {"empty texts", "few to measure"}
+    assert checked.facts["leakage"]["train-dev"] == {"same": 0, "nearly": 0}
+    assert checked.facts["conflicts"] == 0
+
+
 def test_a_dev_set_that_tells_little_is_found(good):
     checked = good.look("cls", train=good.rows(240, 1), dev=good.rows(40, 2))
     assert good.doubts(checked) == {"few to measure"}
@@ -312,7 +331,7 @@ def test_a_task_that_is_dropped_in_is_looked_at(root, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     kinds, numbers = done.stdout.splitlines()
-    assert kinds == "few to measure, leakage, padding, unknown tokens"
+    assert kinds == "few to measure, leakage, little to learn from, padding, unknown tokens"
     assert numbers == "8 6"  # "b" and "a b" are others in dev
 
 

@@ -206,7 +206,7 @@ def test_a_list_of_labels_needs_multi_label(good, tmp_path):
     assert good.one(checked, "unreadable").fix.en == "add --multi-label"
     checked = good.look("cls", settings={"multi_label": True}, train=path)
     assert good.doubts(checked) == set()
-    assert good.notes(checked) == {"one label each"}
+    assert good.notes(checked) == {"one label each", "little to learn from"}
 
 
 def test_several_labels_in_a_cell_need_multi_label(good):

@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_is_one_finding(good, tmp_path, name):
 
 def test_sentences_without_blank_lines_are_found(good):
     train = [[word for words in good.tagged(60, 1) for word in words]]
-    assert good.doubts(good.look("ner", train=train)) == {"no blank lines"}
+    assert good.doubts(good.look("ner", train=train)) == {"no blank lines", "little to learn from"}
 
 
 def test_a_blank_line_after_each_word_is_found(good):
@@ -103,7 +103,7 @@ def test_a_blank_line_after_each_word_is_found(good):
 
 
 def test_a_very_long_sentence_is_a_note(good):
-    train = [*good.tagged(60, 1), [word for words in good.tagged(60, 2) for word in words]]
+    train = [*good.tagged(150, 1), [word for words in good.tagged(60, 2) for word in words]]
     checked = good.look("ner", train=train)
     assert good.doubts(checked) == set()
     assert good.notes(checked) == {"long sentences"}
@@ -118,6 +118,26 @@ def test_no_entity_at_all_is_found(good):
     train = changed(good.tagged(60, 1), lambda i, word, tag: (word if tag == "O" else "and", "O"))
     checked = good.look("ner", train=train)
     assert "there is no entity in it" in good.one(checked, "unreadable").message.en
+
+
+@pytest.mark.parametrize(("entities", "found"), [(1, "doubtful"), (9, "doubtful"), (60, "note"), (100, "")])
+def test_few_entities_to_learn_from_are_found(good, entities, found):
+    """Of one type: no balance of types says it."""
+    train = [[(word, "O") for word, _ in words] for words in good.tagged(200, 1)]
+    for words in train[:entities]:
+        words[4] = ("Rome", "B-LOC")
+    checked = good.look("ner", train=train)
+    assert ("little to learn from" in good.doubts(checked)) == (found == "doubtful")
+    assert ("little to learn from" in good.notes(checked)) == (found == "note")
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.txt"])
+def test_tags_without_their_words_are_found(good, tmp_path, name):
+    path = tmp_path / name
+    path.write_text("".join(f"{first} O O B-PER\n\n" for first in ["B-LOC", "O", "I-PER", "B-PER"] * 40), "utf-8")
+    finding = good.one(good.look("ner", train=path), "columns swapped")
+    assert finding.level == "doubtful"
+    assert "or the words are missing" in finding.message.en
 
 
 def test_a_type_that_train_lacks_is_found(good):
@@ -182,6 +202,7 @@ def test_case_f01_iob1(good, case):
     checked = good.look("ner", train=folder / "iob1.conll")
     assert checked.facts["files"]["train"]["scheme"] == "iob1"
     assert "tags out of order" not in good.doubts(checked)
+    assert good.one(good.look("ner", train=folder / "gold.txt"), "columns swapped").level == "doubtful"
     checked = good.look("ner", settings={"scheme": "bio"}, train=folder / "iob1.conll")
     assert "tags out of order" in good.doubts(checked)
 
