@@ -320,7 +320,7 @@ def test_cut_texts_are_said(checkpoint, tmp_path, capsys):
         ("a.txt", b"\xff\xfe\xfa", ["--out", "o.npy"], "a.txt"),
         ("a.txt", "a", ["--out", "o.npy", "--encoding", "klingon"], "unknown encoding 'klingon'"),
         ("a.jsonl", '{"text": "a"}\n{"body": 1}', ["--out", "o.npy"], "a.jsonl:2: no field 'text'; there are 'body'"),
-        ("a.jsonl", '{"text": 1}', ["--out", "o.npy"], "a.jsonl:1: the text is number: 1"),
+        ("a.jsonl", '{"text": 1}', ["--out", "o.npy"], "a.jsonl:1: the text is a number: 1"),
         ("a.jsonl", '{"text": "\\ud800"}', ["--out", "o.npy"], "a.jsonl:1: \\ud800 is half of a surrogate pair"),
         ("a.jsonl", '{"text": "a", "vector": 1}', ["--out", "o.jsonl"], "a.jsonl:1: there is a field 'vector' already"),
         ("a.jsonl", '{"text": "a", "x": NaN}', ["--out", "o.jsonl"], "a.jsonl:1: a field makes no JSON"),

@@ -1,6 +1,7 @@
 """JSON lines, strictly: one object a line, and the place of what is wrong."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +86,13 @@ def shorten(value: object) -> str:
     """A value for a message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def in_words(value: object) -> str:
+    """What a value is, for "the text is ...": "a number: 1", "missing (null)"."""
+    if value is None:
+        return "missing (null)"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"no finite number: {value}"
+    name = type_name(value)
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}: {shorten(value)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minibert.config import FinetuneConfig, opt
-from minibert.corpus.json_lines import numbered_lines, shorten, type_name
+from minibert.corpus.json_lines import in_words, numbered_lines, shorten
 from minibert.errors import UserError
 from minibert.tasks.base import Reading, input_format, note
 from minibert.tasks.tables import FORMATS, TableReader
@@ -144,7 +144,7 @@ def is_visible(text: str) -> bool:
 
 def _text(value: Any, option: str, where: str) -> str:
     if not isinstance(value, str):
-        raise UserError(f"the text is {type_name(value)}: {shorten(value)}", where, f"{option} names a column of texts")
+        raise UserError(f"the text is {in_words(value)}", where, f"{option} names a column of texts")
     return value
 
 
@@ -153,7 +153,7 @@ def _id(value: Any, where: str) -> Any:
         isinstance(value, str) or (isinstance(value, int | float) and _is_finite(value))
     ):
         fix = "--id-column names a column of strings or numbers"
-        raise UserError(f"the id is {type_name(value)}: {shorten(value)}", where, fix)
+        raise UserError(f"the id is {in_words(value)}", where, fix)
     return value
 
 
@@ -167,7 +167,7 @@ def _label(value: Any, where: str, config: ClsConfig) -> Label:
             parts = value
         else:
             fix = f'with --multi-label: a list ["a", "b"], or a{config.label_delimiter}b'
-            raise UserError(f"the label is {type_name(value)}: {shorten(value)}", where, fix)
+            raise UserError(f"the label is {in_words(value)}", where, fix)
         labels = tuple(_name(part, where) for part in parts)
         if len(set(labels)) < len(labels):
             raise UserError(f"a label stands twice in {shorten(value)}", where, "name each once")
@@ -195,7 +195,7 @@ def _name(value: Any, where: str) -> str:
     elif isinstance(value, int | float) and _is_finite(value):
         name = str(value)
     else:
-        raise UserError(f"the label is {type_name(value)}: {shorten(value)}", where, "a label is text or a number")
+        raise UserError(f"the label is {in_words(value)}", where, "a label is text or a number")
     if not name:
         raise UserError("the label is empty", where, "every row needs one here; `minibert predict` needs none")
     if any(character in name for character in "\n\r\t\0"):

@@ -10,11 +10,11 @@ from typing import Any
 from minibert.corpus.decoding import COMPRESSIONS, check_encoding
 from minibert.corpus.json_lines import (
     has_escaped_surrogate,
+    in_words,
     numbered_lines,
     parse_object,
     refuse_half_pairs,
     shorten,
-    type_name,
 )  # fmt: skip
 from minibert.corpus.read import seekable
 from minibert.errors import UserError
@@ -127,7 +127,7 @@ class Source:
     def _record(self, where: str, fields: dict[str, Any]) -> Record:
         text = fields[self.text_field]
         if not isinstance(text, str):
-            problem = f"the text is {type_name(text)}: {shorten(text)}"
+            problem = f"the text is {in_words(text)}"
             raise UserError(problem, where, "--text-field names a column of texts")
         return Record(where, text, fields)
 

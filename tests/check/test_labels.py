@@ -60,7 +60,7 @@ def test_all_records_that_stop_training_are_found(good, tmp_path):
     checked = good.look("cls", train=path)
     found = [finding for finding in checked.findings if finding.kind == "unreadable"]
     assert [finding.where for finding in found] == [(f"{path}:4",), (f"{path}:11", f"{path}:21")]
-    assert "2 records of train stop training: the text is number" in found[1].message.en
+    assert "2 records of train stop training: the text is a number" in found[1].message.en
     assert "训练集中有 2 条" in found[1].message.zh
     assert good.doubts(checked) == {"unreadable"}
     assert checked.facts["files"]["train"] | {"records": 57, "faults": 3} == checked.facts["files"]["train"]

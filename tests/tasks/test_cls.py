@@ -91,30 +91,30 @@ def test_parquet_labels_are_those_of_json(tmp_path):
     assert labels_in(tmp_path / "c.parquet", regression=True) == [1.5, 2.0]
     pq.write_table(pa.table({"text": ["a", None], "label": [1, 2]}), tmp_path / "c.parquet")
     error = refused(labels_in, tmp_path / "c.parquet")
-    assert (error.where, error.problem) == (f"{tmp_path}/c.parquet: row 2", "the text is null: None")
+    assert (error.where, error.problem) == (f"{tmp_path}/c.parquet: row 2", "the text is missing (null)")
 
 
 @pytest.mark.parametrize(
     ("line", "settings", "problem", "fix"),
     [
-        ('"text": "a", "label": null', {}, "the label is null", "text or a number"),
-        ('"text": "a", "label": {"x": 1}', {}, "the label is object", "text or a number"),
-        ('"text": "a", "label": NaN', {}, "the label is number: nan", "text or a number"),
+        ('"text": "a", "label": null', {}, "the label is missing (null)", "text or a number"),
+        ('"text": "a", "label": {"x": 1}', {}, "the label is an object: {", "text or a number"),
+        ('"text": "a", "label": NaN', {}, "the label is no finite number: nan", "text or a number"),
         ('"text": "a", "label": ""', {}, "the label is empty", "minibert predict"),
         ('"text": "a", "label": " "', {}, "the label is empty", "minibert predict"),
         ('"text": "a", "label": ["x"]', {}, "the label is a list: ['x']", "--multi-label"),
         ('"text": "a", "label": "[\'x\', \'y\']"', {}, "a list written as text", "--multi-label"),
         ('"text": "a", "label": "[]"', {}, "a list written as text", "--multi-label"),
         ('"text": "a", "label": "x\\ny"', {}, "holds a line break", "quotes"),
-        ('"text": 1, "label": "x"', {}, "the text is number: 1", "--text-column"),
-        ('"text": null, "label": "x"', {}, "the text is null", "--text-column"),
-        ('"text": "a", "b": [], "label": "x"', {"pair_column": "b"}, "the text is array", "--pair-column"),
-        ('"text": "a", "n": null, "label": "x"', {"id_column": "n"}, "the id is null", "--id-column"),
-        ('"text": "a", "n": true, "label": "x"', {"id_column": "n"}, "the id is boolean", "--id-column"),
-        ('"text": "a", "label": 1', {"multi_label": True}, "the label is number: 1", "a|b"),
+        ('"text": 1, "label": "x"', {}, "the text is a number: 1", "--text-column"),
+        ('"text": null, "label": "x"', {}, "the text is missing (null)", "--text-column"),
+        ('"text": "a", "b": [], "label": "x"', {"pair_column": "b"}, "the text is an array: []", "--pair-column"),
+        ('"text": "a", "n": null, "label": "x"', {"id_column": "n"}, "the id is missing (null)", "--id-column"),
+        ('"text": "a", "n": true, "label": "x"', {"id_column": "n"}, "the id is a boolean: True", "--id-column"),
+        ('"text": "a", "label": 1', {"multi_label": True}, "the label is a number: 1", "a|b"),
         ('"text": "a", "label": "x|y|x"', {"multi_label": True}, "stands twice in 'x|y|x'", "once"),
         ('"text": "a", "label": "x||y"', {"multi_label": True}, "the label is empty", "every row"),
-        ('"text": "a", "label": ["x", null]', {"multi_label": True}, "the label is null", "text or a number"),
+        ('"text": "a", "label": ["x", null]', {"multi_label": True}, "the label is missing (null)", "text or a number"),
         ('"text": "a", "label": "3,8"', {"regression": True}, "'3,8' is no number", "3.8"),
         ('"text": "a", "label": "1_0"', {"regression": True}, "no number", "3.8"),
         ('"text": "a", "label": "３"', {"regression": True}, "no number", "3.8"),
