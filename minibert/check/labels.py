@@ -24,6 +24,7 @@ from minibert.check.characters import Characters, Oddity
 from minibert.check.copies import check_conflicts, check_copies
 from minibert.check.findings import Checked, Section
 from minibert.check.labelled import PART_NAMES, LabelFile, add, level, read_file
+from minibert.check.misread import WAYS
 from minibert.config import FinetuneConfig
 from minibert.corpus.decoding import check_encoding
 from minibert.corpus.read import doubts
@@ -209,13 +210,12 @@ def check_characters(file: LabelFile, records: Sequence[Record], encoding: str, 
     characters.add([record.text for record in records], lambda number: records[number].where)
     found = []
     for finding in characters.findings():
-        count = characters.of_kind(finding.kind) or characters.odd.get(finding.kind, Oddity(count=len(records))).count
-        found.append(
-            replace(finding, level=level(count / len(records), ODD)) if finding.level == "doubtful" else finding
-        )
-    for finding in found:
-        en, zh = f"{file.name}: {finding.message.en}", f"{PART_NAMES[file.name]}：{finding.message.zh}"
-        checked.findings.append(replace(finding, message=Both(en, zh)))
+        kinds = (finding.kind, *WAYS) if finding.kind == "wrong encoding" else (finding.kind,)
+        count = sum(characters.of_kind(kind) or characters.odd.get(kind, Oddity()).count for kind in kinds)
+        is_rare = count < ODD * len(records) and finding.kind != "full width"  # that is a share of the texts already
+        message = Both(f"{file.name}: {finding.message.en}", f"{PART_NAMES[file.name]}：{finding.message.zh}")
+        found.append(replace(finding, level="note" if is_rare else finding.level, message=message))
+    checked.findings += found
     if file.faults or any(finding.level == "doubtful" for finding in found):
         return
     for odd in doubts([file.path], encoding):  # what a whole text shows: GB18030 that was read as latin-1
@@ -414,7 +414,7 @@ def _check_learnt(records: int, entities: int | None, checked: Checked) -> None:
         checked,
         "little to learn from",
         "doubtful" if least < FEWEST_LEARNT else "note",
-        f"train has {en}: a model learns them by heart, and little else",
+        f"train has {en}: too little to learn more than that by heart",
         f"训练集只有 {zh}：模型只会把它们背下来",
         ("label more: some hundreds are the least to begin with", "多标注一些：至少要有几百条"),
     )

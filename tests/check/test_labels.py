@@ -150,6 +150,18 @@ def test_what_is_no_text_is_found_as_in_raw_text(good, task, odd, kind):
     assert finding.where[0].startswith(str(good.folder / "dev.csv:2: ") if task == "cls" else "")
 
 
+def test_texts_of_two_encodings_are_found(good):
+    """Big5 that was read as GBK: in all rows doubtful, in five of 1,200 a note."""
+    misread = "這個房間很乾淨服務態度也很好".encode("cp950").decode("gb18030")
+    rows = [[f"{text} {misread}", label] for text, label in good.rows(120, 1)]
+    assert "wrong encoding" in good.doubts(good.look("cls", train=rows))
+    rows = good.rows(1200, 1)
+    for row in rows[:5]:
+        row[0] += misread
+    checked = good.look("cls", train=rows)
+    assert "wrong encoding" in good.notes(checked) - good.doubts(checked)
+
+
 def test_odd_characters_of_few_records_are_a_note(good):
     rows = good.rows(1200, 1)
     for row in rows[:5]:
