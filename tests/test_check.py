@@ -249,3 +249,17 @@ def test_page_of_good_data(place, tmp_path, browser_page):
     assert shown.locator("h1").inner_text() == "✓ Good: nothing here would harm training"
     assert shown.locator(".verdict.doubtful").count() == 0
     assert "170" in shown.locator(".tiles").first.inner_text()
+
+
+@pytest.mark.parametrize("name", ["dev.html", "corpus.html", "notes.txt"])
+def test_a_page_takes_no_file_of_the_users_place(place, tmp_path, name):
+    """Whatever it is to the command: a dev file, a text that a pattern finds, or nothing."""
+    mine = tmp_path / name
+    mine.write_text("text,label\nmine,a\n", "utf-8")
+    words = {
+        "dev.html": [mine, "--task", "cls", "--dev", mine, "--format", "csv"],
+        "corpus.html": [tmp_path / "*.html"],
+    }
+    with pytest.raises(UserError, match="page"):
+        run(*words.get(name, [place / "twice.txt"]), "--out", mine)
+    assert mine.read_text("utf-8") == "text,label\nmine,a\n"

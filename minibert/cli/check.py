@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +66,11 @@ def check(
     cannot be carried out.
     """
     from minibert.console import Console
+    from minibert.view.page import check_place
 
     flags = {name: value for name, value in settings.items() if value is not None}
-    refuse_out(out, corpus)
+    if out is not None:
+        check_place(out)
     console = Console(quiet=quiet or as_json)
     its, most = tokenizer_of(tokenizer, model, cache, console)
     if task is not None:
@@ -88,18 +89,6 @@ def check(
         write_page(out, "check.html", checked=found, sections=[(part, is_numbers(part)) for part in found.sections])
     say(found, out, as_json=as_json, quiet=quiet)
     return DOUBTFUL if found.doubtful else 0
-
-
-def refuse_out(out: Path | None, corpus: Sequence[str]) -> None:
-    """Before anything is read: a page is a file of its own."""
-    if out is None:
-        return
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UserError("a page is written there", where=f"--out {out}", fix="end its name in .html")
-    if out.is_dir():
-        raise UserError("is a folder; a page is one file", where=f"--out {out}", fix="name a file in it")
-    if any(Path(name).is_file() and out.exists() and out.samefile(name) for name in corpus):
-        raise UserError("would overwrite the input", where=f"--out {out}", fix="choose another --out")
 
 
 def tokenizer_of(
