@@ -34,7 +34,7 @@ def choose(task: AnyTask, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     best = Best(task.config.best or task.metric_names[0])
     kept = results[0]
     for result in results:
-        if "dev" in result and best.better(result["dev"][best.metric], result["seed"], result["dev"]["loss"]):
+        if "dev" in result and best.better(result["dev"][best.metric], result["seed"]):
             kept = result
     metrics = {"task": task.name, **kept, "seeds": list(results)}
     if len(results) > 1:

@@ -149,7 +149,7 @@ class Training:
             said = answers(measured.task, self.run.parts["dev"].reading.examples, measured.predictions)
             write_json(self.folder / "answers.json", {"step": step, "dev": said})
         self.record.evaluation(step, measured.scores)
-        if self.best.better(measured.scores[self.best.metric], step, measured.scores["loss"]):
+        if self.best.better(measured.scores[self.best.metric], step):
             self.chosen = measured.task
         self.place["best"] = self.best.state()
         self.run.console.say(in_short(step, step / self.stream.steps_per_epoch, measured.scores, self.best))

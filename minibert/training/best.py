@@ -16,30 +16,26 @@ def is_lower_better(metric: str) -> bool:
 
 @dataclass
 class Best:
-    """The best measurement so far. Of equal ones the one with the lower loss counts, then the earliest; NaN never does.
+    """The best measurement so far. Of equal ones the earliest counts; NaN never does.
 
-    Attributes: metric: its name. value, step, loss: of the best, None before there is one. waited: measurements since
-        then.
+    Attributes: metric: its name. value, step: of the best, None before there is one. waited: measurements since then.
     """
 
     metric: str
     value: float | None = None
     step: int | None = None
     waited: int = 0
-    loss: float | None = None
 
-    def better(self, value: float, step: int, loss: float | None = None) -> bool:
-        """Note a measurement; True if it is the best so far. loss: decides between equal values."""
+    def better(self, value: float, step: int) -> bool:
+        """Note a measurement; True if it is the best so far."""
         sign = -1 if is_lower_better(self.metric) else 1
-        surer = loss is not None and self.loss is not None and loss < self.loss
-        won = self.value is None or sign * value > sign * self.value or (value == self.value and surer)
-        won = won and not math.isnan(value)
+        won = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
         if won:
-            self.value, self.step, self.loss, self.waited = value, step, loss, 0
+            self.value, self.step, self.waited = value, step, 0
         else:
             self.waited += 1
         return won
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""
-        return {"value": self.value, "step": self.step, "waited": self.waited, "loss": self.loss}
+        return {"value": self.value, "step": self.step, "waited": self.waited}

@@ -27,15 +27,6 @@ def test_best_of_a_history(metric, values, best):
     assert tracker.step == best
 
 
-def test_of_equal_scores_the_lower_loss_counts():
-    tracker = Best("accuracy")
-    history = [(0.9, 1.0), (0.9, 0.5), (0.9, 0.7), (0.8, 0.1), (0.9, 0.5), (0.9, math.nan)]
-    assert [tracker.better(value, step, loss) for step, (value, loss) in enumerate(history, 1)] == [
-        True, True, False, False, False, False,
-    ]  # fmt: skip
-    assert (tracker.step, tracker.loss, tracker.waited) == (2, 0.5, 4)
-
-
 def test_patience_counts_measurements_since_the_best():
     tracker = Best("loss")
     waited = []
