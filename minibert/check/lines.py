@@ -18,10 +18,12 @@ LEAST_LINE = 8  # characters of one; "Yes." and "（完）" are nobody's header
 REPEATED_SHARE = 0.02  # of a text's characters
 NOTED_SHARE = 0.002
 WRAPPED_SHARE = 0.2  # of the places where a line follows another
+ENDS_INSIDE = 0.05  # of those: lines in which a sentence ends and another begins. Queries and titles have none
 LEAST_PAIRS = 50
 NUMBERS_SHARE, CODE_SHARE = 0.2, 0.2  # of the sample's characters
 
 _GOES_ON = re.compile("[a-zà-ÿ,]\n[a-zà-ÿ]")
+_ENDS = re.compile(r"[.!?][\"”’)]?\s+\w|[。！？][”’」』）]?\w")
 _HAN_END, _HAN_START = re.compile("[\u4e00-\u9fff，、]$"), re.compile("[\u4e00-\u9fff]")
 _CODE = re.compile(
     r"[;{}]\s*$|^\s*(?:(?:def|class) \w+.*:|from [\w.]+ import |import [\w.]+$|#include\b|</?\w+>|//|/\*|\}|@\w+$)"
@@ -32,7 +34,7 @@ class Lines:
     """Looks at lines as they come. sample: (number of the line, where it stands, its text), drawn at random."""
 
     def __init__(self) -> None:
-        self.total = self.characters = self.pairs = self.wrapped = 0
+        self.total = self.characters = self.pairs = self.wrapped = self.ended = 0
         self.sample: list[tuple[int, str, str]] = []
         self.counts: dict[str, int] = {}
         self.forgotten = False
@@ -48,6 +50,7 @@ class Lines:
             self.wrapped += len(_GOES_ON.findall("\n".join(lines)))
             for at, line in enumerate(lines):
                 number += 1
+                self.ended += _ENDS.search(line) is not None
                 if at > 1 and _HAN_START.match(line) and _HAN_END.search(lines[at - 1]):  # filled lines are alike long
                     self.wrapped += abs(len(lines[at - 1]) - len(lines[at - 2])) <= 1
                 if LEAST_LINE <= len(line) <= PIECE:
@@ -117,7 +120,8 @@ class Lines:
                 )
             )  # fmt: skip
         share = self.wrapped / (self.pairs or 1)
-        if self.wrapped >= LEAST_PAIRS and share >= WRAPPED_SHARE:
+        inside = self.ended >= ENDS_INSIDE * self.wrapped
+        if self.wrapped >= LEAST_PAIRS and share >= WRAPPED_SHARE and inside:
             found.append(
                 Finding(
                     "wrapped lines", "doubtful",

@@ -498,6 +498,14 @@ def test_memory_of_lines_is_bounded(monkeypatch):
     assert seen.forgotten
 
 
+def test_lines_without_any_sentence_end_are_not_wrapped(text_file):
+    """Queries, titles, and Chinese without signs: each line is one of its own."""
+    queries = [[f"how do i mend a {a} with {b}" for a in ("pipe", "door", "shoe") for b in ("glue", "tape")]] * 40
+    signs = [["".join(Random(i * 9 + j).sample("春夏秋冬山水花鸟风雨", 8)) for j in range(6)] for i in range(40)]
+    for documents in (queries, signs):
+        assert "wrapped lines" not in kinds(look(text_file(as_text(documents))))
+
+
 # ---- real text
 
 
