@@ -148,15 +148,14 @@ def check_settled(task: Task[Any, Any], files: Sequence[LabelFile], checked: Che
         for file in files:
             settled.check(file.examples)
     except UserError as error:
-        add(
-            checked,
-            "unreadable",
-            "doubtful",
-            error.problem,
-            f"会使训练中止：{error.problem}",
-            (error.fix, error.fix) if error.fix else None,
-            [error.where or str(train.path)],
-        )
+        add_refusal(checked, error, train.path)
+
+
+def add_refusal(checked: Checked, error: UserError, path: Path) -> None:
+    """What would stop training, in its own words. path: of the file in question, where the error names no place."""
+    fix = (error.fix, error.fix) if error.fix else None
+    where = [error.where or str(path)]
+    add(checked, "unreadable", "doubtful", error.problem, f"会使训练中止：{error.problem}", fix, where)
 
 
 # ---- texts
@@ -267,15 +266,7 @@ def check_lengths(
             try:
                 lengths = _check_tokens(task, file, tokenizer, checked)
             except UserError as error:
-                add(
-                    checked,
-                    "unreadable",
-                    "doubtful",
-                    error.problem,
-                    f"会使训练中止：{error.problem}",
-                    (error.fix, error.fix) if error.fix else None,
-                    [error.where or str(file.path)],
-                )
+                add_refusal(checked, error, file.path)
         spread = {f"p{q}": int(np.percentile(lengths, q)) for q in (50, 90, 99)}
         facts["lengths"] = {"unit": unit.en, "mean": float(lengths.mean()), **spread, "longest": int(lengths.max())}
         rows.append(

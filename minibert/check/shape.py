@@ -23,7 +23,6 @@ LITTLE, SMALL, MIDDLING = 20_000, 1_000_000, 50_000_000  # tokens
 PADDING_SHARE = 0.25
 LONG_SHARE = 0.25  # of the tokens, in sentences that are longer than an example
 UNKNOWN_SHARE = 0.01
-PIECES = 2.5  # tokens a word, from which a vocabulary is strange to a text
 UNKNOWN_SHOWN = 12
 UNKNOWN_ASKED = 2000  # sentences that are asked again where their unknown tokens stand
 

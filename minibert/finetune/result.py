@@ -11,18 +11,20 @@ from typing import Any
 
 from minibert.atomic import remove
 from minibert.run_folder import publish
-from minibert.tasks.base import Prediction
+from minibert.tasks.base import Prediction, Table
 from minibert.tasks.data import AnyTask
 from minibert.training.best import Best
 
 MISTAKES_KEPT, LONGEST_SHOWN = 30, 600  # of a part, in answers.json; characters of a text there
 
 
-def answers(task: AnyTask, examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, Any]:
+def answers(
+    task: AnyTask, examples: Sequence[Any], predictions: Sequence[Prediction], tables: Sequence[Table]
+) -> dict[str, Any]:
     """What answers.json says of a part: the task's tables, and the records that are answered otherwise than wanted."""
     wrong = task.mistakes(examples, predictions)
     return {
-        "tables": [asdict(table) for table in task.tables(examples, predictions)],
+        "tables": [asdict(table) for table in tables],
         "records": len(examples),
         "wrong": len(wrong),
         "mistakes": [asdict(mistake.shortened(LONGEST_SHOWN)) for mistake in wrong[:MISTAKES_KEPT]],

@@ -122,11 +122,12 @@ class Run:
                     return result
                 result[name] = measured.scores
                 examples = self.parts[name].reading.examples
-                said[name] = answers(task, examples, measured.predictions)
+                tables = task.tables(examples, measured.predictions)
+                said[name] = answers(task, examples, measured.predictions, tables)
                 training.record.note_findings(
                     training.record.watch.answered(last, name, task.one_sided(examples, measured.predictions))
                 )
-                for table in task.tables(examples, measured.predictions):
+                for table in tables:
                     self.console.grid(f"{name}: {table.title}", table.columns, table.rows)
         if accelerator.is_main_process:
             if said.keys() > {"step"}:

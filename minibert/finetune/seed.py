@@ -146,7 +146,8 @@ class Training:
         self.end_if_told()
         self.place["measured"] = step
         if self.accelerator.is_main_process:
-            said = answers(measured.task, self.run.parts["dev"].reading.examples, measured.predictions)
+            task, examples, predictions = measured.task, self.run.parts["dev"].reading.examples, measured.predictions
+            said = answers(task, examples, predictions, task.tables(examples, predictions))
             write_json(self.folder / "answers.json", {"step": step, "dev": said})
         self.record.evaluation(step, measured.scores)
         if self.best.better(measured.scores[self.best.metric], step):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from minibert.errors import UserError
-from minibert.report.page import data_rows, of_run, shown, state_of
+from minibert.report.page import data_rows, shown, state_of, words_of
 from minibert.report.run import Run, number, numbers, read_run
 from minibert.report.words import PARTS, as_both, better, lasting, value_of, what_is
 from minibert.view.figures import Figure, Line, curves
@@ -33,7 +33,7 @@ def of_runs(runs: Sequence[Run]) -> dict[str, Any]:
     """What the template of a comparison shows."""
     names = distinct_names(runs)
     for run in runs:
-        of_run(run)  # names a file that is damaged
+        words_of(run)  # names a file that is damaged
     return {
         "what": what_is(runs[0].command, runs[0].task),
         "runs": list(zip(names, runs, [state_of(run) for run in runs], strict=True)),

@@ -59,11 +59,14 @@ def write_run_page(run: Run) -> None:
 
 def of_run(run: Run) -> dict[str, Any]:
     """What the template of a run's page shows. Raises: UserError, naming the file, for one that is damaged."""
+    return {**words_of(run), "figures": list(figures(run))}
+
+
+def words_of(run: Run) -> dict[str, Any]:
+    """of_run without the drawings, which ask the log for numbers alone and so take any."""
     of: dict[str, Any] = {"run": run, "what": what_is(run.command, run.task), "state": state_of(run)}
     with read_from(run.folder / "config.json"):
         of |= {"lead": lead(run), "load": how_to_load(run, str(run.folder))}
-    with read_from(run.folder / "log.jsonl"):
-        of["figures"] = list(figures(run))
     with read_from(run.folder / "metrics.json"):
         of |= {"tiles": tiles(run), "metrics": list(metric_rows(run)), "seeds": seed_table(run)}
     with read_from(run.folder / "answers.json"):

@@ -20,7 +20,6 @@ from minibert.tasks import find_tasks
 
 MOST_STEPS = 2**53  # more cannot be drawn
 DEFAULT_RECIPE = "quick"  # of pre-training: what its settings are where nothing is said
-NO_SETTINGS = ("vocab_size", "lowercase", "strip_accents")  # decided by a checkpoint or tokenizer where one is given
 
 
 @dataclass
