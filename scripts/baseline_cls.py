@@ -41,34 +41,42 @@ def joined(example: ClsExample) -> str:
     return example.text if example.pair is None else f"{example.text} {BETWEEN} {example.pair}"
 
 
-def main() -> None:
-    """Read, count, print the table."""
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    try:
-        config = resolve(ClsConfig, ("command line", settings_of(sys.argv[3:])))
-        if config.multi_label or config.regression:
-            raise UserError("the baselines are for one class a text", "command line", "leave it out")
-        train, test = (Cls(config).read(Path(name), gold=True).examples for name in sys.argv[1:3])
-        task = Cls(config).settled(train)
-        task.check(train)
-        task.check(test)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+def guesses(train_file: Path, test_file: Path, config: ClsConfig) -> tuple[str, dict[str, dict[str, float]]]:
+    """What both baselines score. Returns: the data in a line; the scores of each.
+
+    Raises: UserError for files or settings that are none of the task's.
+    """
+    if config.multi_label or config.regression:
+        raise UserError("the baselines are for one class a text", "command line", "leave it out")
+    train, test = (Cls(config).read(name, gold=True).examples for name in (train_file, test_file))
+    task = Cls(config).settled(train)
+    task.check(train)
+    task.check(test)
     gold, known = ([task.label_ids[str(example.label)] for example in part] for part in (test, train))
     splitter = WordSplitter(lowercase=True)
     words: dict[str, Any] = {"tokenizer": splitter.split, "lowercase": False, "token_pattern": None}
     counter = CountVectorizer(**words, ngram_range=(1, 2))
     bayes = MultinomialNB().fit(counter.fit_transform(map(joined, train)), known)
     majority = max(sorted(set(known)), key=known.count)
-    guesses = {
+    found = {
         f"majority ({task.labels[majority]})": [majority] * len(gold),
         "naive Bayes, words and pairs": bayes.predict(counter.transform(map(joined, test))).tolist(),
     }
-    print(f"{len(train)} rows to learn from, {len(test)} to measure on, {len(task.labels)} classes\n")
-    print("| baseline | accuracy | macro F1 |\n|---|---|---|")
-    for name, guess in guesses.items():
-        scores = score_classes(gold, guess, len(task.labels))
+    size = f"{len(train)} rows to learn from, {len(test)} to measure on, {len(task.labels)} classes"
+    return size, {name: score_classes(gold, guess, len(task.labels)) for name, guess in found.items()}
+
+
+def main() -> None:
+    """Read, count, print the table."""
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    try:
+        config = resolve(ClsConfig, ("command line", settings_of(sys.argv[3:])))
+        size, found = guesses(Path(sys.argv[1]), Path(sys.argv[2]), config)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    print(f"{size}\n\n| baseline | accuracy | macro F1 |\n|---|---|---|")
+    for name, scores in found.items():
         print(f"| {name} | {scores['accuracy']:.4f} | {scores['macro_f1']:.4f} |")
 
 
