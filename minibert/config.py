@@ -72,6 +72,7 @@ class PretrainConfig:
     optimizer: Literal["adamw", "muon"] = opt("adamw", "muon: Muon for the layers' matrices, AdamW for the rest")
     lr: float = opt(1e-3, "highest learning rate of AdamW")
     muon_lr: float = opt(0.02, "highest learning rate of Muon")
+    muon_decay: float = opt(0.0, "Muon's weight decay: keeps the layers' matrices from growing")
     warmup: float = opt(0.06, "optimizer steps until the highest rate; below 1: as a share of the training")
     weight_decay: float = opt(0.01, "AdamW's weight decay, on all but biases and LayerNorm")
     adam_beta2: float = opt(0.999, "AdamW's second beta")
@@ -110,8 +111,10 @@ class PretrainConfig:
             "vocab_size": 16, "max_length": 5, "layers": 1, "hidden_size": 2, "heads": 1, "batch_size": 1,
             "micro_batch_size": 1, "eval_examples": 1, "log_every": 1, "keep": 1, "eval_every": 0, "save_every": 0,
             "workers": 0, "ffn_size": 0, "long_length": 0, "seed": 0, "warmup": 0, "weight_decay": 0,
+            "muon_decay": 0,
         }  # fmt: skip
         at_most = {"seed": 2**63 - 1, "steps": 10**15, "vocab_size": 10**7, "warmup": 10**15, "weight_decay": 10**6}
+        at_most["muon_decay"] = 10**6
         at_most |= {
             "layers": 10**4, "hidden_size": 10**6, "ffn_size": 10**7, "max_positions": 10**8, "batch_size": 10**8,
             "micro_batch_size": 10**8, "workers": 10**4,

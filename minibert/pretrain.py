@@ -145,7 +145,7 @@ def _pretrain(  # noqa: C901 - one story, told in order
     network = prepare(accelerator, model)
     optimizers = build_optimizers(
         network, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
-        adam_beta2=config.adam_beta2,
+        adam_beta2=config.adam_beta2, muon_decay=config.muon_decay,
     )  # fmt: skip
     if not is_spread(network):
         check_memory(

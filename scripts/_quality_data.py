@@ -22,6 +22,7 @@ DRAW = 0  # the seed by which rows are drawn
 
 def make(out: Path, write: Callable[[Path], None]) -> None:
     """Fill a folder, unless it is there."""
+
     def fill(folder: Path) -> None:
         folder.mkdir()
         write(folder)

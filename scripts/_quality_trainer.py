@@ -101,7 +101,9 @@ def main() -> None:
     counts = store.token_counts(len(tokenizer), without=held_out)
     data = PretrainingData(store, tokenizer, config, pool, held_out)
     accelerator = Accelerator(cpu=True)
-    found = measure(accelerator, model, data.held_out_batches(accelerator), log_unigram(counts), tokenizer.mask_token_id)
+    found = measure(
+        accelerator, model, data.held_out_batches(accelerator), log_unigram(counts), tokenizer.mask_token_id
+    )
     found = {name: value for name, value in found.items() if not name.startswith("nsp")}  # it has no such head
     tokens = steps * trainer.args.per_device_train_batch_size * LENGTH
     write_json(out / "metrics.json", {"steps": steps, "tokens": tokens, "seconds": seconds, **found})

@@ -81,7 +81,9 @@ def grouped(rate: Any) -> None:
             elif ".layer." in called:
                 depth = 1 + int(called.partition(".layer.")[2].partition(".")[0])
             decay = weight_decay if parameter.ndim > 1 else 0.0
-            groups.append({"params": [parameter], "weight_decay": decay, "peak_lr": lr * rate(called, parameter, depth, layers)})
+            groups.append(
+                {"params": [parameter], "weight_decay": decay, "peak_lr": lr * rate(called, parameter, depth, layers)}
+            )
         return [torch.optim.AdamW(groups, lr=lr, betas=(0.9, adam_beta2), eps=1e-6, fused=True)]
 
     seed.build_optimizers = build
@@ -239,10 +241,295 @@ def halves(
         start, stop = starts[sentence], min(starts[chunk_end], starts[sentence] + room)
         middle = (start + stop) // 2
         near = bisect_left(starts, middle, sentence, chunk_end + 1)
-        best = min((starts[s] for s in (near - 1, near) if sentence < s < chunk_end), default=middle, key=lambda s: abs(s - middle))
+        best = min(
+            (starts[s] for s in (near - 1, near) if sentence < s < chunk_end),
+            default=middle,
+            key=lambda s: abs(s - middle),
+        )
         if abs(best - middle) <= (stop - start) // 6:
             middle = best
         sentence = chunk_end
         if middle > start and stop > middle:
             rows.extend((document, ordinal, start, middle - start, middle, stop - middle, 0))
             ordinal += 1
+
+
+class Share:
+    """How much of the training is done, for what changes in its course."""
+
+    done = 0.0
+
+
+def follow_progress() -> None:
+    """Keep Share.done up to date: the loop asks for its rate before it takes a batch."""
+    from minibert.training import loop
+
+    plain = loop.rate_at
+
+    def rate_at(progress: Any, warmup: float) -> float:
+        Share.done = progress.before
+        return plain(progress, warmup)
+
+    loop.rate_at = rate_at
+
+
+def mask_schedule(ends: list[float]) -> None:
+    """A mask rate that goes from the first to the second in the course of training."""
+    from minibert.corpus.batches import Collator
+    from minibert.training.data import EVAL_SEED
+
+    follow_progress()
+    plain = Collator.__getitem__
+
+    def collate(self: Any, rows: Any) -> Any:
+        if self.seed != EVAL_SEED:
+            self.mask_rate = ends[0] + (ends[1] - ends[0]) * Share.done
+        return plain(self, rows)
+
+    Collator.__getitem__ = collate  # type: ignore[method-assign]
+
+
+def phases(parts: list[list[float]]) -> None:
+    """Training in parts of [tokens in an example, examples in a step, share of the training to end at].
+
+    Two parts must differ in length; for one length with several batches take 126, 127, 128.
+    """
+    from minibert.corpus.batches import ExampleStream
+    from minibert.training.data import EVAL_SEED, PretrainingData
+
+    batch = {int(length): int(rows) for length, rows, _ in parts}
+    PretrainingData.phases = lambda self: [  # type: ignore[method-assign]
+        (int(length), int(rows), until) for length, rows, until in parts
+    ]
+    plain = PretrainingData._stream
+
+    def stream(self: Any, pool: Any, max_length: int, seed: int) -> ExampleStream:
+        made = plain(self, pool, max_length, seed)
+        if seed != EVAL_SEED:
+            made.batch_size = batch.get(max_length, made.batch_size)
+        return made
+
+    PretrainingData._stream = stream  # type: ignore[method-assign]
+
+
+def muon_decay(decay: float) -> None:
+    """Weight decay of the matrices that Muon moves, times its rate (Moonlight: 0.1 with rates ten times ours)."""
+    from minibert.training.optim import Muon
+
+    plain = Muon.step
+
+    @torch.no_grad()
+    def step(self: Any, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            torch._foreach_mul_(group["params"], 1 - group["lr"] * decay)
+        return plain(self, closure)
+
+    Muon.step = step  # type: ignore[method-assign]
+
+
+def muon_until(share: float) -> None:
+    """Muon hands its matrices over to AdamW after this share of the training, at AdamW's rate."""
+    import minibert.pretrain
+    from minibert.training.optim import Muon
+
+    follow_progress()
+    build, plain, lr = minibert.pretrain.build_optimizers, Muon.step, [0.0]
+
+    def step(self: Any, closure: Any = None) -> Any:
+        if Share.done < share:
+            return plain(self, closure)
+        if not hasattr(self, "heir"):
+            self.state.clear()
+            matrices = [p for group in self.param_groups for p in group["params"]]
+            self.heir = torch.optim.AdamW(
+                matrices, lr=lr[0], betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, fused=True
+            )
+        for group in self.heir.param_groups:
+            group["lr"] = lr[0] * self.param_groups[0]["lr"] / self.param_groups[0]["peak_lr"]
+        self.heir.step()
+        return None
+
+    def remember(model: nn.Module, **settings: Any) -> Any:
+        lr[0] = settings["lr"]
+        return build(model, **settings)
+
+    Muon.step = step  # type: ignore[method-assign]
+    minibert.pretrain.build_optimizers = remember
+
+
+def average_last(share: float) -> None:
+    """The model that is kept is the mean of the weights over this last share of the training."""
+    from contextlib import contextmanager
+
+    import minibert.pretrain
+
+    follow_progress()
+    build = minibert.pretrain.build_optimizers
+    sums: list[Tensor] = []
+    parameters: list[Tensor] = []
+    count = [0]
+
+    def with_average(model: nn.Module, **settings: Any) -> Any:
+        optimizers = build(model, **settings)
+        parameters.extend(model.parameters())
+        plain = optimizers[-1].step
+
+        @torch.no_grad()
+        def step(closure: Any = None) -> Any:
+            done = plain(closure)
+            if Share.done >= 1 - share:
+                if not sums:
+                    sums.extend(torch.zeros_like(p) for p in parameters)
+                torch._foreach_add_(sums, parameters)
+                count[0] += 1
+            return done
+
+        optimizers[-1].step = step
+        return optimizers
+
+    @contextmanager
+    def whole(accelerator: Any, network: Any, model: nn.Module) -> Any:
+        if not count[0]:
+            yield model
+            return
+        with torch.no_grad():
+            kept = [p.clone() for p in parameters]
+            for p, total in zip(parameters, sums, strict=True):
+                p.copy_(total / count[0])
+            yield model
+            for p, own in zip(parameters, kept, strict=True):
+                p.copy_(own)
+
+    minibert.pretrain.build_optimizers = with_average
+    minibert.pretrain.whole = whole
+
+
+def token_dropping(share: float) -> None:
+    """In training, all layers but the first and the last compute this share of a row's tokens alone, drawn at random."""
+    from minibert.model.bert import BertEncoder
+
+    plain = BertEncoder.forward
+
+    def forward(
+        self: Any, x: Tensor, batch: int, length: int, visible: Any, rows: Any, output_attentions: bool
+    ) -> Any:  # fmt: skip
+        kept = max(1, int(share * length))
+        if not self.training or kept == length or not torch.is_grad_enabled():
+            return plain(self, x, batch, length, visible, rows, output_attentions)
+        order = torch.rand(batch, length)
+        order[:, 0] = -1.0  # [CLS] always stays
+        if visible is not None:
+            order = order + (~visible[:, 0, 0]).float()  # padding goes first
+        chosen = order.argsort(1)[:, :kept].sort(1).values
+        flat = (chosen + torch.arange(batch)[:, None] * length).flatten()
+        seen = None if visible is None else visible[:, 0, 0].gather(1, chosen)[:, None, None, :]
+        first, *middle, last = self.layer
+        x, _ = first(x, batch, length, visible, None, False)
+        inner = x.index_select(0, flat)
+        for layer in middle:
+            inner, _ = layer(inner, batch, kept, seen, None, False)
+        x = x.index_copy(0, flat, inner.to(x.dtype))
+        x, weights = last(x, batch, length, visible, rows, False)
+        return [self.ln(x)], [weights]
+
+    BertEncoder.forward = forward  # type: ignore[method-assign]
+
+
+def neighbour_layers(number: int) -> None:
+    """So many first layers with neighbour heads, whatever the norm."""
+    from minibert.model import init
+
+    plain = init.start_at_neighbours
+
+    def start(model: Any, bert: Any, generator: Any, head_share: float, token_counts: Any) -> None:
+        put, layers = init.set_neighbour_head, list(bert.encoder.layer)
+        init.set_neighbour_head = lambda *_: None
+        plain(model, bert, generator, head_share, token_counts)
+        init.set_neighbour_head = put
+        for layer in layers[:number]:
+            for head in range(round(head_share * bert.config.num_attention_heads)):
+                offset = (head // 2 + 1) * (-1 if head % 2 == 0 else 1)
+                put(layer.attention.self, bert.config, head, offset, generator)
+
+    init.start_at_neighbours = start
+
+
+def neighbour_offsets(offsets: list[int]) -> None:
+    """The places that neighbour heads look at, in place of -1 +1 -2 +2 ..."""
+    from minibert.model import init
+
+    plain = init.set_neighbour_head
+
+    def put(attention: Any, config: Any, head: int, offset: int, generator: Any) -> None:
+        plain(attention, config, head, offsets[head % len(offsets)], generator)
+
+    init.set_neighbour_head = put
+
+
+def cooccurrence(settings: list[float]) -> None:
+    """Word vectors start as those of a singular value decomposition of which words stand near which.
+
+    settings: [window, factor on the embeddings' learning rate].
+    """
+    import numpy as np
+    import scipy.sparse
+    from sklearn.utils.extmath import randomized_svd
+
+    import minibert.pretrain
+    from minibert.training import setup
+
+    window, factor = int(settings[0]), settings[1]
+    texts: list[Any] = []
+    open_store, initialise, build = minibert.pretrain.open_store, setup.initialise, minibert.pretrain.build_optimizers
+
+    def opened(*args: Any, **named: Any) -> Any:
+        store, there = open_store(*args, **named)
+        texts.append(store)
+        return store, there
+
+    def start(model: Any, **named: Any) -> None:
+        initialise(model, **named)
+        words = model.bert.embeddings.word_embeddings.weight
+        size, width = words.shape
+        store = texts[0]
+        spans = [store.ids(*store.document_span(d)) for d in range(len(store.layout.doc_first) - 1)]
+        flat = np.concatenate([np.append(span, [-1] * window) for span in spans]).astype(np.int64)
+        near = scipy.sparse.csr_matrix((size, size))
+        for distance in range(1, window + 1):
+            a, b = flat[:-distance], flat[distance:]
+            kept = (a >= 0) & (b >= 0)
+            near = near + scipy.sparse.coo_matrix((np.ones(kept.sum()), (a[kept], b[kept])), shape=(size, size)).tocsr()
+        near = (near + near.T).tocoo()
+        total = np.asarray(near.sum(0)).ravel()
+        smooth = total**0.75 / (total**0.75).sum()
+        value = np.log(near.data / np.maximum(total[near.row] * smooth[near.col], 1e-12))
+        kept = value > 0
+        ppmi = scipy.sparse.coo_matrix((value[kept], (near.row[kept], near.col[kept])), shape=near.shape).tocsr()
+        u, s, _ = randomized_svd(ppmi, width, n_iter=3, random_state=0)
+        found = u * np.sqrt(s)
+        seen = total > 0
+        found[seen] -= found[seen].mean(0)
+        found /= np.linalg.norm(found, axis=1, keepdims=True) + 1e-9
+        found *= 0.02 * np.sqrt(width)
+        with torch.no_grad():
+            words[torch.from_numpy(seen)] = torch.from_numpy(found[seen]).float()
+
+    def slower(model: nn.Module, **named: Any) -> Any:
+        made = build(model, **named)
+        for group in list(made[0].param_groups):
+            words = [p for p in group["params"] if p.shape[0] > 2000]
+            if words:
+                group["params"] = [p for p in group["params"] if p.shape[0] <= 2000]
+                made[0].add_param_group(
+                    {
+                        **{k: v for k, v in group.items() if k != "params"},
+                        "params": words,
+                        "peak_lr": group["peak_lr"] * factor,
+                    }
+                )
+        return made
+
+    minibert.pretrain.open_store = opened
+    setup.initialise = start
+    if factor != 1:
+        minibert.pretrain.build_optimizers = slower

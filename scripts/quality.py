@@ -23,9 +23,10 @@ import statistics
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from minibert.tasks.cls_rows import ClsConfig
 SCRIPTS = Path(__file__).resolve().parent
 CORES = 2  # that a minute of the budget stands for
 LANGUAGES = ("zh", "en")
+RECIPE = {"en": "mini", "zh": "mini-zh"}  # of an arm that names none
 
 
 def short_hash(value: Any) -> str:
@@ -84,14 +86,32 @@ class Work:
 
     def __post_init__(self) -> None:
         self.slots = threading.Semaphore(self.jobs)
+        self.naming = threading.Lock()
+        self.named: dict[str, Path] = {}
+        self.making: dict[str, threading.Lock] = defaultdict(threading.Lock)  # two arms may want the same run
+
+    def folder(self, kind: str, name: str, key: Any) -> Path:
+        """Of a run: the one with the same settings, whatever arm has made it, else one of this name."""
+        with self.naming:
+            found = self.named.get(short_hash(key)) or next((self.place / kind).glob(f"*-{short_hash(key)}/"), None)
+            self.named[short_hash(key)] = found or self.place / kind / f"{name}-{short_hash(key)}"
+            return self.named[short_hash(key)]
 
     def run(self, out: Path, command: Sequence[str | Path]) -> dict[str, Any] | None:
         """Run a command that fills `out` and ends with out/metrics.json, unless it has. Returns that; None if failed."""
+        with self.making[out.name.rpartition("-")[2]]:
+            return self._run(out, command)
+
+    def _run(self, out: Path, command: Sequence[str | Path]) -> dict[str, Any] | None:
         done = out / "metrics.json"
         if not done.is_file():
             out.parent.mkdir(parents=True, exist_ok=True)
             log = out.parent / f"{out.name}.log"
-            environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "MINIBERT_CACHE": str(self.place / "cache")}
+            environment = {
+                **os.environ,
+                "OMP_NUM_THREADS": str(self.threads),
+                "MINIBERT_CACHE": str(self.place / "cache"),
+            }
             with self.slots, log.open("a", encoding="utf-8") as file:
                 print(f"  {out.relative_to(self.place)}", file=sys.stderr, flush=True)
                 code = subprocess.call(
@@ -111,6 +131,11 @@ def minibert(out: Path, variants: Mapping[str, Any], *command: str | Path) -> li
     return [SCRIPTS / "_quality_run.py", json.dumps(dict(variants)), *command, "--out", out, "--quiet", *resume]
 
 
+def said_of(config: PretrainConfig) -> dict[str, Any]:
+    """The settings that are not the defaults: a setting that is new changes no run's name."""
+    return {each.name: getattr(config, each.name) for each in fields(config) if getattr(config, each.name) != each.default}
+
+
 # ---- pre-training
 
 
@@ -124,18 +149,16 @@ def encoder(
         return (place, {}) if place.is_dir() else None
     text = fingerprint(list(corpus))
     if kind == "trainer":
-        made = encoder(work, "scratch", {"kind": "scratch", "recipe": {"en": "mini", "zh": "mini-zh"}}, language, corpus, budget, seed)
+        made = encoder(work, "scratch", {"kind": "scratch"}, language, corpus, budget, seed)
         if made is None:
             return None
         key = {"kind": kind, "text": text, "minutes": budget.minutes, "seed": seed}
-        out = work.place / "pretrain" / f"{name}-{language}-{short_hash(key)}"
-        found = work.run(
-            out, [SCRIPTS / "_quality_trainer.py", out, made[0], CORES * budget.minutes, seed, *corpus]
-        )
+        out = work.folder("pretrain", f"{name}-{language}", key)
+        found = work.run(out, [SCRIPTS / "_quality_trainer.py", out, made[0], CORES * budget.minutes, seed, *corpus])
         return None if found is None else (out, found)
     settings = {**arm.get("set", {}), **arm.get(language, {}), "seed": seed}
-    recipe = load_recipe(arm["recipe"][language], "pretrain")
-    if kind == "scratch":  # its shape and vocabulary alone are used
+    recipe = load_recipe(arm.get("recipe", RECIPE)[language], "pretrain")
+    if kind in ("scratch", "untrained"):  # its shape and vocabulary alone are used
         length: dict[str, Any] = {"steps": 1}
     elif budget.minutes:
         length = {"minutes": CORES * budget.minutes}
@@ -143,19 +166,29 @@ def encoder(
         length = {"steps": steps_of(work, recipe, settings, corpus, budget.tokens)}
     whole = resolve(PretrainConfig, recipe, ("quality", {**settings, **length}))
     variants = arm.get("variants", {})
-    key = {"kind": kind, "text": text, "settings": vars(whole), "variants": variants}
-    out = work.place / "pretrain" / f"{name}-{language}-{short_hash(key)}"
-    same = sorted((work.place / "pretrain").glob(f"*-{language}-{short_hash(key)}"))
-    out = next((path for path in same if path.is_dir()), out)
+    key = {"kind": kind, "text": text, "settings": said_of(whole), "variants": variants}
+    out = work.folder("pretrain", f"{name}-{language}", key)
     found = work.run(
         out,
-        minibert(out, variants, "pretrain", *corpus, "--recipe", arm["recipe"][language], *as_flags({**settings, **length})),
+        minibert(
+            out,
+            variants,
+            "pretrain",
+            *corpus,
+            "--recipe",
+            arm.get("recipe", RECIPE)[language],
+            *as_flags({**settings, **length}),
+        ),
     )
     return None if found is None else (out, found)
 
 
 def steps_of(
-    work: Work, recipe: tuple[str, Mapping[str, Any]], settings: Mapping[str, Any], corpus: Sequence[Path], tokens: float
+    work: Work,
+    recipe: tuple[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    corpus: Sequence[Path],
+    tokens: float,
 ) -> int:
     """Optimizer steps that see about so many tokens, by the mean length of an example."""
     config = resolve(PretrainConfig, recipe, ("quality", {**settings, "steps": 1}))
@@ -181,7 +214,7 @@ def finetuned(
     variants = arm.get("finetune_variants", {})
     digest = fingerprint(list(files.values()))
     key = {"model": str(model.name), "data": digest, "settings": settings, "variants": variants}
-    out = work.place / "finetune" / f"{member['name']}-{model.name}-{short_hash(key)}"
+    out = work.folder("finetune", f"{member['name']}-{model.name}", key)
     command = ["finetune", "--task", member["task"], "--model", model]
     for part, path in files.items():
         command += [f"--{part}", path]
@@ -237,7 +270,11 @@ def draw(rows: Sequence[Mapping[str, Any]], members: Sequence[str], path: Path) 
         axis.set_title(member, fontsize=10)
         axis.set_xlabel("minutes of two cores")
         for number, arm in enumerate(arms):
-            points = [(row["minutes"], row["scores"][member]["test"]) for row in rows if row["arm"] == arm and member in row["scores"]]
+            points = [
+                (row["minutes"], row["scores"][member]["test"])
+                for row in rows
+                if row["arm"] == arm and member in row["scores"]
+            ]
             timed = sorted(point for point in points if point[0])
             if timed:
                 x = [minutes for minutes, _ in timed]
@@ -245,9 +282,13 @@ def draw(rows: Sequence[Mapping[str, Any]], members: Sequence[str], path: Path) 
                 error = [100 * statistics.stdev(test) if len(test) > 1 else 0.0 for _, test in timed]
                 axis.errorbar(x, y, yerr=error, marker="o", markersize=4, capsize=2, color=f"C{number}", label=arm)
             elif points:
-                axis.axhline(100 * statistics.mean(points[0][1]), linestyle="--", linewidth=1, color=f"C{number}", label=arm)
+                axis.axhline(
+                    100 * statistics.mean(points[0][1]), linestyle="--", linewidth=1, color=f"C{number}", label=arm
+                )
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, max(1, len(handles))), fontsize=9)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, max(1, len(handles))), fontsize=9
+    )
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -269,14 +310,20 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="+", default=[], metavar="NAME", choices=list(declared.get("pairs", {})))
     parser.add_argument("--minutes", nargs="+", type=float, default=[5.0], help="of two cores [default: 5]")
     parser.add_argument("--tokens", nargs="+", type=float, default=[], help="to see, instead of minutes")
-    parser.add_argument("--members", nargs="+", default=list(declared["panel"]), choices=list(declared["panel"]), metavar="NAME")
+    parser.add_argument(
+        "--members", nargs="+", default=list(declared["panel"]), choices=list(declared["panel"]), metavar="NAME"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning [default: 3]")
     parser.add_argument("--pretrain-seed", type=int, default=0)
-    parser.add_argument("--one-rate", action="store_true", help="each member's middle rate for all, instead of dev's choice")
+    parser.add_argument(
+        "--one-rate", action="store_true", help="each member's middle rate for all, instead of dev's choice"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time [default: 1]")
     parser.add_argument("--threads", type=int, default=0, help="of each run [default: two, shared out among the jobs]")
     parser.add_argument("--data", type=Path, default=ROOT / "data", metavar="DIR", help="[default: data/]")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "quality", metavar="DIR", help="[default: runs/quality]")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "runs" / "quality", metavar="DIR", help="[default: runs/quality]"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every figure, with the machine and the settings")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="score against minutes")
     args = parser.parse_args()
@@ -298,7 +345,9 @@ def main() -> None:
         timed = declared["arms"][name].get("kind", "minibert") in ("minibert", "trainer")
         wanted += [(name, budget) for budget in (budgets if timed else [Budget()])]
     for pair in args.pairs:
-        wanted += [(name, Budget(minutes=declared["pairs"][pair]["minutes"])) for name in declared["pairs"][pair]["arms"]]
+        wanted += [
+            (name, Budget(minutes=declared["pairs"][pair]["minutes"])) for name in declared["pairs"][pair]["arms"]
+        ]
 
     def row_of(entry: tuple[str, Budget]) -> dict[str, Any]:
         name, budget = entry
@@ -319,7 +368,8 @@ def main() -> None:
             model, row["pretraining"][language] = made[0], made[1]
             with ThreadPoolExecutor(len(mine)) as pool:
                 judged = pool.map(
-                    lambda value: judge(work, model, arm, *value, range(args.seeds), grid=not args.one_rate), mine.values()
+                    lambda value: judge(work, model, arm, *value, range(args.seeds), grid=not args.one_rate),
+                    mine.values(),
                 )
                 row["scores"] |= {key: found for key, found in zip(mine, judged, strict=True) if found is not None}
 

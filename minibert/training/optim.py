@@ -21,8 +21,9 @@ def build_optimizers(
     muon_lr: float,
     weight_decay: float,
     adam_beta2: float,
+    muon_decay: float = 0.0,
 ) -> Optimizers:
-    """AdamW for everything, or Muon for the matrices inside the layers and AdamW for the rest.
+    """AdamW for everything, or Muon for the matrices inside the layers (decayed by muon_decay) and AdamW for the rest.
 
     Biases and LayerNorm weights are not decayed, embeddings are. Each group keeps its highest rate in "peak_lr".
     Source: google-research/bert optimization.py. Differs: AdamW's bias correction is on (arXiv 2006.05987).
@@ -45,24 +46,26 @@ def build_optimizers(
     ]
     optimizers: Optimizers = [torch.optim.AdamW(groups, lr=lr, betas=(0.9, adam_beta2), eps=1e-6, fused=True)]
     if matrices:
-        optimizers.append(Muon([{"params": matrices, "peak_lr": muon_lr}], lr=muon_lr))
+        optimizers.append(Muon([{"params": matrices, "peak_lr": muon_lr}], lr=muon_lr, weight_decay=muon_decay))
     return optimizers
 
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is made orthogonal, for matrices (Jordan et al. 2024).
 
-    The same update as torch.optim.Muon with Nesterov momentum and no decay; matrices of one shape are worked on
+    The same update as torch.optim.Muon with Nesterov momentum; matrices of one shape are worked on
     together, which on small models costs a fraction of the time.
 
-    Args: lr: size of an update: each has singular values near lr * sqrt(max(1, rows / columns)).
+    Args: lr: size of an update: each has singular values near lr * sqrt(max(1, rows / columns)). weight_decay: as
+        AdamW's, each step takes lr * weight_decay of a matrix away. Without it the matrices grow step by step, whatever
+        the gradient.
     """
 
     COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Newton-Schulz iteration towards singular values of 1
     ITERATIONS = 5
 
-    def __init__(self, params: Any, lr: float = 0.02, momentum: float = 0.95) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum})
+    def __init__(self, params: Any, lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -83,6 +86,8 @@ class Muon(torch.optim.Optimizer):
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
                 found = self.orthogonal(torch.stack(updates)).float().unbind()
                 steps = [spread_like(step, p) for step, p in zip(found, parameters, strict=True)]
+                if decay := group["lr"] * group["weight_decay"]:
+                    torch._foreach_mul_(parameters, 1 - decay)
                 torch._foreach_add_(parameters, steps, alpha=-group["lr"] * scale)
         return loss
 

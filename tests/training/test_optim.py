@@ -102,20 +102,24 @@ def test_biases_and_norms_are_not_decayed_and_embeddings_are():
 
 def test_muon_takes_the_matrices_inside_the_layers_alone():
     model = Small()
-    adamw, muon = build_optimizers(model, name="muon", lr=1e-3, muon_lr=0.02, weight_decay=0.01, adam_beta2=0.999)
+    adamw, muon = build_optimizers(
+        model, name="muon", lr=1e-3, muon_lr=0.02, weight_decay=0.01, adam_beta2=0.999, muon_decay=0.3
+    )
+    assert muon.param_groups[0]["weight_decay"] == 0.3
     inside = [p for name, p in model.named_parameters() if ".layer." in name and p.ndim == 2]
     assert [id(p) for p in muon.param_groups[0]["params"]] == [id(p) for p in inside]
     taken = {id(p) for group in adamw.param_groups for p in group["params"]}
     assert taken == {id(p) for p in model.parameters()} - {id(p) for p in inside}
 
 
+@pytest.mark.parametrize("decay", [0.0, 5.0])
 @pytest.mark.parametrize("shape", [(8, 8), (16, 4), (4, 16)])
-def test_muon_steps_as_torchs_own(shape):
+def test_muon_steps_as_torchs_own(shape, decay):
     torch.manual_seed(0)
     ours = [nn.Parameter(torch.randn(shape)) for _ in range(3)]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    a = Muon(ours, lr=0.02, momentum=0.95)
-    b = torch.optim.Muon(theirs, lr=0.02, momentum=0.95, weight_decay=0.0, nesterov=True)
+    a = Muon(ours, lr=0.02, momentum=0.95, weight_decay=decay)
+    b = torch.optim.Muon(theirs, lr=0.02, momentum=0.95, weight_decay=decay, nesterov=True)
     for _ in range(3):
         for p, q in zip(ours, theirs, strict=True):
             p.grad = torch.randn(shape)
