@@ -25,10 +25,13 @@ MOST_JSON = 1 << 30  # bytes: a hundred times the largest tokenizer.json
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
+def write_whole(
+    target: Path, fill: Callable[[Path], None], *, keep: Callable[[Path], bool] = lambda _: False
+) -> None:  # fmt: skip
     """Make a folder or file that is complete or absent: fill(partial), flush to disk, rename.
 
-    A link stays one: what it points to is written. Of several processes that write the same, the last one's stays.
+    A link stays one: what it points to is written. Of several processes that write the same, the last one's stays; a
+    folder that is there meanwhile and that keep(target) says to keep stays too, for somebody may have opened it.
     Raises: UserError where it cannot be written, where a file would take the place of a folder, and for devices and
         pipes, which a rename would put an end to.
     """
@@ -48,7 +51,7 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
                 flush(path)
             if target.is_dir() and not partial.is_dir():  # somebody's whole folder
                 raise UserError("is a folder; a file is to be written there", where=str(target), fix="name a file")
-            put(partial, target)
+            put(partial, target, keep)
             flush(target.parent)
         except BaseException:
             with suppress(OSError):
@@ -65,14 +68,16 @@ def is_device(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def put(partial: Path, target: Path) -> None:
-    """Rename, in place of what is there."""
+def put(partial: Path, target: Path, keep: Callable[[Path], bool]) -> None:
+    """Rename, in place of what is there; of a folder that keep(target) says to keep, nothing is changed."""
     while True:
         try:
             os.replace(partial, target)
         except OSError as error:  # a folder cannot be renamed onto a full one
             if not partial.is_dir() or (error.errno not in IS_FULL and not target.is_dir()):
                 raise
+            if target.is_dir() and keep(target):
+                return remove(partial)
             delete_folder(target)  # another process may put the next one there before this one does
         else:
             return

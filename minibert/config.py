@@ -64,6 +64,9 @@ class PretrainConfig:
     dropout: float = opt(0.1, "dropout on embeddings and on each part's output")
     attention_dropout: float = opt(0.0, "dropout on attention weights; above 0 the fast attention kernels are lost")
     init: Literal["normal", "neighbour"] = opt("normal", "initial weights: BERT's, or heads that start at neighbours")
+    word_init: Literal["random", "cooccurrence"] = opt(
+        "random", "first word vectors: random, or by which words stand near each other in the text"
+    )
     neighbour_share: float = opt(0.5, "with init=neighbour: share of a layer's heads that start so, the rest are free")
     steps: int | None = opt(None, "length of training in optimizer steps", begins="Training")
     epochs: float | None = opt(None, "length of training in passes over the corpus")

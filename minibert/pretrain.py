@@ -9,6 +9,7 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from accelerate import Accelerator
 
 from minibert.atomic import write_json
@@ -17,6 +18,7 @@ from minibert.config import PretrainConfig
 from minibert.console import Console, counting
 from minibert.corpus.batches import Cursor
 from minibert.corpus.cache import cache_folder
+from minibert.corpus.cooccurrence import word_vectors
 from minibert.corpus.pairs import split_documents
 from minibert.corpus.prepared import is_store_folder, open_prepared
 from minibert.corpus.read import doubts, fingerprint
@@ -132,7 +134,13 @@ def _pretrain(  # noqa: C901 - one story, told in order
 
     # the model
     token_counts = store.token_counts(len(tokenizer), without=held_out)
-    model = make_model(config, tokenizer, token_counts, source, console, quiet=resume_from is not None)
+    vectors = None
+    if source is None and config.word_init == "cooccurrence":
+        with one_reads_first(accelerator):
+            vectors = first_vectors(store, train, config, len(tokenizer), cache, console)
+    model = make_model(
+        config, tokenizer, token_counts, source, console, word_vectors=vectors, quiet=resume_from is not None
+    )
     if main:
         if not resume:
             named = list(corpus) or [str(file.absolute()) for file in (files() if callable(files) else files)]
@@ -285,6 +293,18 @@ def find_checkpoint(out: Path, console: Console) -> Path | None:
         console.warn(f"{path} is not complete ({fault}); passed over")
     console.say(f"going on from {newest}" if newest else "no complete checkpoint yet: starting at step 0")
     return newest
+
+
+def first_vectors(
+    store: TokenStore, documents: np.ndarray, config: PretrainConfig, size: int, cache: Path | None, console: Console
+) -> np.ndarray:
+    """The words' first vectors from the text to train on, made or from the cache."""
+    began = time.monotonic()
+    folder = cache_folder(cache) / "words"
+    vectors, there = word_vectors(store, documents, folder, size=size, width=config.hidden_size)
+    took = "made before" if there else f"{time.monotonic() - began:.1f} s"
+    console.say(f"word vectors: begin by which words stand near each other ({took})")
+    return vectors
 
 
 def prepare_data(

@@ -92,7 +92,7 @@ class Minibert:
             model.compile(dynamic=False)
         optimizers = build_optimizers(
             model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
-            adam_beta2=config.adam_beta2,
+            adam_beta2=config.adam_beta2, muon_decay=config.muon_decay,
         )  # fmt: skip
         model.train()
         self.parameters = sum(p.numel() for p in model.parameters())
@@ -173,7 +173,7 @@ class SameBatches(Minibert):
         self.parameters = sum(p.numel() for p in model.parameters())
         optimizers = build_optimizers(
             model, name="adamw", lr=config.lr, muon_lr=0.0, weight_decay=config.weight_decay,
-            adam_beta2=config.adam_beta2,
+            adam_beta2=config.adam_beta2, muon_decay=config.muon_decay,
         )  # fmt: skip
         self.training = train_steps(
             accelerator, accelerator.prepare(model), optimizers,

@@ -186,7 +186,7 @@ def run_minibert(accelerator: Any, config: Any, data: Any, model: Any, curve: Cu
 
     optimizers = build_optimizers(
         model, name=config.optimizer, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay,
-        adam_beta2=config.adam_beta2,
+        adam_beta2=config.adam_beta2, muon_decay=config.muon_decay,
     )  # fmt: skip
     model.train()
     network = accelerator.prepare(model)
@@ -234,6 +234,7 @@ def make_trainer(
                 muon_lr=config.muon_lr,
                 weight_decay=config.weight_decay,
                 adam_beta2=config.adam_beta2,
+                muon_decay=config.muon_decay,
             )
         )
 

@@ -133,7 +133,9 @@ def minibert(out: Path, variants: Mapping[str, Any], *command: str | Path) -> li
 
 def said_of(config: PretrainConfig) -> dict[str, Any]:
     """The settings that are not the defaults: a setting that is new changes no run's name."""
-    return {each.name: getattr(config, each.name) for each in fields(config) if getattr(config, each.name) != each.default}
+    return {
+        each.name: getattr(config, each.name) for each in fields(config) if getattr(config, each.name) != each.default
+    }
 
 
 # ---- pre-training

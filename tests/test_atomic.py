@@ -142,6 +142,25 @@ def test_folders_that_several_write_at_once_are_never_mixed(tmp_path):
     assert len({(tmp_path / "x" / name).read_text() for name in "abc"}) == 1
 
 
+def test_a_folder_that_another_has_put_there_meanwhile_can_stay(tmp_path):
+    def fill(partial, what):
+        partial.mkdir()
+        (partial / "a").write_text(what)
+
+    opened = []
+    write_whole(tmp_path / "x", lambda partial: fill(partial, "broken"))
+    write_whole(
+        tmp_path / "x", lambda partial: fill(partial, "old"), keep=lambda there: (there / "a").stat().st_size > 99
+    )
+    assert (tmp_path / "x" / "a").read_text() == "old"
+    write_whole(
+        tmp_path / "x", lambda partial: fill(partial, "late"), keep=lambda there: bool(opened.append(there)) or True
+    )
+    assert opened == [tmp_path / "x"]
+    assert (tmp_path / "x" / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_an_error_that_no_full_disk_has_made_stays_what_it_is(tmp_path):
     def broken(partial):
         raise RuntimeError("a bug")

@@ -234,7 +234,7 @@ def open_store(
     try:
         build_store(
             target, files, tokenizer, encoding=encoding, text_field=text_field, language=language, words=words,
-            workers=workers, progress=progress,
+            workers=workers, progress=progress, keep=lambda there: whole_store(there) is not None,
         )  # fmt: skip
     except UserError as error:
         if error.where == str(target.absolute()):
@@ -246,11 +246,12 @@ def open_store(
 def build_store(
     target: Path, files: Sequence[Path], tokenizer: BertTokenizer, *, encoding: str, text_field: str, language: str,
     words: bool, workers: int, progress: Callable[[int], None] | None = None, shard: Mapping[str, Any] | None = None,
+    keep: Callable[[Path], bool] = lambda _: False,
 ) -> None:  # fmt: skip
     """Tokenise files into a store, whole or not at all.
 
-    Args: as open_store. shard: what store.json says of the store's place among others. One of several may hold no text,
-        and has the tokenizer in it.
+    Args: as open_store. keep: see write_whole. shard: what store.json says of the store's place among others. One of
+        several may hold no text, and has the tokenizer in it.
     """
     total = sum(file.stat().st_size for file in files)
     skipped = Skipped()
@@ -269,7 +270,7 @@ def build_store(
             facts["shard"] = dict(shard)
         (partial / "store.json").write_text(json.dumps(facts, indent=1), "utf-8")
 
-    write_whole(target, fill)
+    write_whole(target, fill, keep=keep)
 
 
 def worker_count(workers: int) -> int:

@@ -25,6 +25,7 @@ def initialise(
     seed: int,
     head_share: float = 0.5,
     token_counts: NDArray[np.int64] | None = None,
+    word_vectors: NDArray[np.float32] | None = None,
 ) -> None:
     """Fill every parameter of `model` (a BertModel, or a model with one at `.bert`).
 
@@ -32,6 +33,8 @@ def initialise(
         that look at the tokens beside them and weights by fan-in.
         head_share: share of each layer's heads that start as neighbour heads, in [0, 1]; neighbour alone reads it.
         token_counts (up to V,): how often the corpus has each token; their log becomes the MLM bias; neighbour alone.
+        word_vectors (V,D): rows of length 1 that become the words' first vectors, as long as drawn ones are on average;
+        rows of 0 leave the drawn one.
     Raises: UserError for an unknown scheme, or an odd hidden size with "neighbour".
     """
     bert = model if isinstance(model, BertModel) else model.get_submodule("bert")
@@ -46,6 +49,11 @@ def initialise(
         start_at_neighbours(model, bert, generator, head_share, token_counts)
     elif scheme != "normal":
         raise UserError(f"init is {scheme!r}", fix=f"one of {', '.join(SCHEMES)}")
+    if word_vectors is not None:
+        given = torch.from_numpy(word_vectors)
+        known = given.any(1)
+        words = bert.embeddings.word_embeddings.weight
+        words[known] = config.initializer_range * math.sqrt(config.hidden_size) * given[known]
 
 
 def start_at_neighbours(

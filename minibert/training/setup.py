@@ -52,9 +52,10 @@ def refuse_unknown(share: float, where: str) -> None:
 
 def make_model(
     config: PretrainConfig, tokenizer: BertTokenizer, token_counts: np.ndarray, source: Path | None, console: Console,
-    *, quiet: bool = False,
+    *, word_vectors: np.ndarray | None = None, quiet: bool = False,
 ) -> BertForPreTraining:  # fmt: skip
-    """A new model, or one from a checkpoint; what the checkpoint lacks starts fresh and is named."""
+    """A new model (word_vectors: see initialise), or one from a checkpoint; what the checkpoint lacks starts fresh and
+    is named."""
     if source is not None:
         stored = load_config(source)
         shape = replace(
@@ -81,8 +82,9 @@ def make_model(
     )  # fmt: skip
     model = new_model(BertForPreTraining, shape, "take a smaller recipe or --hidden-size")
     initialise(
-        model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts
-    )
+        model, scheme=config.init, seed=config.seed, head_share=config.neighbour_share, token_counts=token_counts,
+        word_vectors=word_vectors,
+    )  # fmt: skip
     return model
 
 
@@ -126,6 +128,7 @@ def as_trained(
         "ffn_size": shape.intermediate_size, "activation": shape.hidden_act, "norm": shape.norm,
         "positions": shape.positions, "max_positions": shape.max_position_embeddings, "vocab_size": len(tokenizer),
         "lowercase": tokenizer.lowercase, "strip_accents": tokenizer.strip_accents, "init": "normal",
+        "word_init": "random",
     }  # fmt: skip
     return replace(config, **shown)
 

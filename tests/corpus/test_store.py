@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from minibert import atomic
 from minibert.atomic import machine
 from minibert.corpus import store as module
 from minibert.corpus.read import fingerprint
@@ -86,6 +87,24 @@ def test_damaged_store_is_built_again(two_documents, tmp_path, damage):
     assert not there
     assert words(again, 1) == ["g", "."]
     assert arrow.read_bytes() == whole
+
+
+def test_a_store_that_another_run_makes_meanwhile_is_not_taken_away(two_documents, tmp_path, monkeypatch):
+    made = []
+
+    def another(characters):
+        """The other run is done while this one still reads."""
+        if not made:
+            made.append(0)
+            with monkeypatch.context() as patch:  # each process has a place of its own beside the target
+                patch.setattr(atomic, "beside", lambda target: target.with_name("another"))
+                first, _ = build(two_documents, tmp_path / "stores")
+            made[0] = (first.folder / "store.json").stat().st_ino
+
+    store, there = build(two_documents, tmp_path / "stores", progress=another)
+    assert not there
+    assert made == [(store.folder / "store.json").stat().st_ino]
+    assert [path.name for path in (tmp_path / "stores").iterdir()] == [store.folder.name]
 
 
 def test_other_text_tokenizer_or_settings_make_another_store(two_documents, tmp_path):

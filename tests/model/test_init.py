@@ -128,6 +128,23 @@ def test_mlm_bias_is_the_log_of_smoothed_frequencies() -> None:
     assert (model.cls.predictions.bias == 0).all()
 
 
+@pytest.mark.parametrize("scheme", ["normal", "neighbour"])
+def test_given_word_vectors_are_as_long_as_drawn_ones(scheme: str) -> None:
+    model, drawn = (BertForPreTraining(make_config()) for _ in range(2))
+    words, plain = (m.bert.embeddings.word_embeddings.weight for m in (model, drawn))
+    given = np.random.default_rng(0).normal(size=tuple(words.shape)).astype(np.float32)
+    given /= np.linalg.norm(given, axis=1, keepdims=True)
+    given[5] = 0  # a word of which nothing is known
+    initialise(model, scheme=scheme, seed=0, word_vectors=given)
+    initialise(drawn, scheme=scheme, seed=0)
+    assert torch.equal(words[5], plain[5])
+    length = words.shape[1] ** 0.5 * model.config.initializer_range
+    torch.testing.assert_close(words[6:], torch.from_numpy(given[6:]) * length)
+    others = [(a, b) for (name, a), (_, b) in zip(model.named_parameters(), drawn.named_parameters(), strict=True)
+              if "word_embeddings" not in name]  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in others)
+
+
 def test_neighbour_model_starts_near_the_unigram_loss() -> None:
     """A corpus in which token i has weight 1/(i+1): unigram loss by arithmetic. n = 4,096 tokens, sigma of one loss
     about 1.9 nats: .03 for their mean; the logits' own spread adds about .02 * 16 squared and halved, .05."""
