@@ -77,7 +77,8 @@ def put(partial: Path, target: Path, keep: Callable[[Path], bool]) -> None:
             if not partial.is_dir() or (error.errno not in IS_FULL and not target.is_dir()):
                 raise
             if target.is_dir() and keep(target):
-                return remove(partial)
+                remove(partial)
+                return
             delete_folder(target)  # another process may put the next one there before this one does
         else:
             return

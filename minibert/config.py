@@ -75,7 +75,7 @@ class PretrainConfig:
     optimizer: Literal["adamw", "muon"] = opt("adamw", "muon: Muon for the layers' matrices, AdamW for the rest")
     lr: float = opt(1e-3, "highest learning rate of AdamW")
     muon_lr: float = opt(0.02, "highest learning rate of Muon")
-    muon_decay: float = opt(0.0, "Muon's weight decay: keeps the layers' matrices from growing")
+    muon_decay: float = opt(0.5, "Muon's weight decay: without it the layers' matrices grow with every step")
     warmup: float = opt(0.06, "optimizer steps until the highest rate; below 1: as a share of the training")
     weight_decay: float = opt(0.01, "AdamW's weight decay, on all but biases and LayerNorm")
     adam_beta2: float = opt(0.999, "AdamW's second beta")

@@ -14,6 +14,7 @@ import time
 from types import SimpleNamespace
 
 import _quality_variants
+
 import minibert.pretrain
 from minibert.cli import main
 from minibert.training import optim

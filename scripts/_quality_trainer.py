@@ -2,10 +2,10 @@
 
     _quality_trainer.py OUT SHAPE CORE_MINUTES SEED CORPUS...
 
-SHAPE is a checkpoint whose sizes and tokenizer are taken, never its weights. The rest is transformers' own: masked words
-alone (15 %) on blocks of 128 tokens without regard for documents, TrainingArguments' defaults (AdamW 5e-5, linear to 0,
-batches of 8, float32, dropout .1). OUT is a checkpoint with a metrics.json like a minibert run's. A run that was stopped
-goes on from its last checkpoint.
+SHAPE is a checkpoint whose sizes and tokenizer are taken, never its weights. The rest is transformers' own: masked
+words alone (15 %) on blocks of 128 tokens without regard for documents, TrainingArguments' defaults (AdamW 5e-5, linear
+to 0, batches of 8, float32, dropout .1). OUT is a checkpoint with a metrics.json like a minibert run's. A run that was
+stopped goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import datasets
 import numpy as np
 import transformers
+from _trainer_peers import quiet
 from accelerate import Accelerator
 from transformers.trainer_utils import get_last_checkpoint
 
-from _trainer_peers import quiet
 from minibert.atomic import write_json
 from minibert.checkpoint.folder import load_model
 from minibert.config import PretrainConfig, resolve

@@ -31,20 +31,6 @@ def mean_pooling(share: float) -> None:
     BertForSequenceClassification.forward = forward  # type: ignore[method-assign]
 
 
-def fresh_pooler(_: bool) -> None:
-    """Fine-tuning begins with a new pooler."""
-    from minibert.finetune import run
-
-    run.HEADS = ("classifier.", "qa_outputs.", "bert.pooler.")
-
-
-def plain_pooler(_: bool) -> None:
-    """Fine-tuning for classification without the pooler's dense layer and tanh."""
-    from minibert.model.bert import BertPooler
-
-    BertPooler.forward = lambda self, first: first  # type: ignore[method-assign]
-
-
 def layer_rates(decay: float) -> None:
     """Fine-tuning rates that fall from the head to the embeddings by this factor a layer (ELECTRA: 0.8)."""
     grouped(lambda name, parameter, depth, layers: decay ** (layers + 1 - depth))
@@ -67,8 +53,8 @@ def embedding_rate(factor: float) -> None:
 
 
 def grouped(rate: Any) -> None:
-    """Fine-tuning in which each parameter has a rate of its own: rate(name, parameter, depth, layers) x lr. The depth of
-    embeddings is 0, that of the first layer 1, that of heads layers + 1."""
+    """Fine-tuning in which each parameter has a rate of its own: rate(name, parameter, depth, layers) x lr. Embeddings
+    have depth 0, the first layer 1, heads layers + 1."""
     from minibert.finetune import seed
 
     def build(model: nn.Module, *, name: str, lr: float, muon_lr: float, weight_decay: float, adam_beta2: float) -> Any:
@@ -177,8 +163,8 @@ def sentence_order(_: bool) -> None:
 
 
 def next_of_batch(temperature: float) -> None:
-    """In place of pairs: A and B are texts of their own, each with its [CLS], and the pooled vector of A has to find its
-    B among those of the batch (and B its A). Both are masked as ever."""
+    """In place of pairs: A and B are texts of their own, each with its [CLS], and the pooled vector of A has to find
+    its B among those of the batch (and B its A). Both are masked as ever."""
     import numpy as np
     import torch.nn.functional as F
 
@@ -312,21 +298,6 @@ def phases(parts: list[list[float]]) -> None:
     PretrainingData._stream = stream  # type: ignore[method-assign]
 
 
-def muon_decay(decay: float) -> None:
-    """Weight decay of the matrices that Muon moves, times its rate (Moonlight: 0.1 with rates ten times ours)."""
-    from minibert.training.optim import Muon
-
-    plain = Muon.step
-
-    @torch.no_grad()
-    def step(self: Any, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            torch._foreach_mul_(group["params"], 1 - group["lr"] * decay)
-        return plain(self, closure)
-
-    Muon.step = step  # type: ignore[method-assign]
-
-
 def muon_until(share: float) -> None:
     """Muon hands its matrices over to AdamW after this share of the training, at AdamW's rate."""
     import minibert.pretrain
@@ -405,7 +376,7 @@ def average_last(share: float) -> None:
 
 
 def token_dropping(share: float) -> None:
-    """In training, all layers but the first and the last compute this share of a row's tokens alone, drawn at random."""
+    """In training, all layers but the first and the last compute this share of a row's tokens, drawn at random."""
     from minibert.model.bert import BertEncoder
 
     plain = BertEncoder.forward
@@ -464,72 +435,3 @@ def neighbour_offsets(offsets: list[int]) -> None:
         plain(attention, config, head, offsets[head % len(offsets)], generator)
 
     init.set_neighbour_head = put
-
-
-def cooccurrence(settings: list[float]) -> None:
-    """Word vectors start as those of a singular value decomposition of which words stand near which.
-
-    settings: [window, factor on the embeddings' learning rate].
-    """
-    import numpy as np
-    import scipy.sparse
-    from sklearn.utils.extmath import randomized_svd
-
-    import minibert.pretrain
-    from minibert.training import setup
-
-    window, factor = int(settings[0]), settings[1]
-    texts: list[Any] = []
-    open_store, initialise, build = minibert.pretrain.open_store, setup.initialise, minibert.pretrain.build_optimizers
-
-    def opened(*args: Any, **named: Any) -> Any:
-        store, there = open_store(*args, **named)
-        texts.append(store)
-        return store, there
-
-    def start(model: Any, **named: Any) -> None:
-        initialise(model, **named)
-        words = model.bert.embeddings.word_embeddings.weight
-        size, width = words.shape
-        store = texts[0]
-        spans = [store.ids(*store.document_span(d)) for d in range(len(store.layout.doc_first) - 1)]
-        flat = np.concatenate([np.append(span, [-1] * window) for span in spans]).astype(np.int64)
-        near = scipy.sparse.csr_matrix((size, size))
-        for distance in range(1, window + 1):
-            a, b = flat[:-distance], flat[distance:]
-            kept = (a >= 0) & (b >= 0)
-            near = near + scipy.sparse.coo_matrix((np.ones(kept.sum()), (a[kept], b[kept])), shape=(size, size)).tocsr()
-        near = (near + near.T).tocoo()
-        total = np.asarray(near.sum(0)).ravel()
-        smooth = total**0.75 / (total**0.75).sum()
-        value = np.log(near.data / np.maximum(total[near.row] * smooth[near.col], 1e-12))
-        kept = value > 0
-        ppmi = scipy.sparse.coo_matrix((value[kept], (near.row[kept], near.col[kept])), shape=near.shape).tocsr()
-        u, s, _ = randomized_svd(ppmi, width, n_iter=3, random_state=0)
-        found = u * np.sqrt(s)
-        seen = total > 0
-        found[seen] -= found[seen].mean(0)
-        found /= np.linalg.norm(found, axis=1, keepdims=True) + 1e-9
-        found *= 0.02 * np.sqrt(width)
-        with torch.no_grad():
-            words[torch.from_numpy(seen)] = torch.from_numpy(found[seen]).float()
-
-    def slower(model: nn.Module, **named: Any) -> Any:
-        made = build(model, **named)
-        for group in list(made[0].param_groups):
-            words = [p for p in group["params"] if p.shape[0] > 2000]
-            if words:
-                group["params"] = [p for p in group["params"] if p.shape[0] <= 2000]
-                made[0].add_param_group(
-                    {
-                        **{k: v for k, v in group.items() if k != "params"},
-                        "params": words,
-                        "peak_lr": group["peak_lr"] * factor,
-                    }
-                )
-        return made
-
-    minibert.pretrain.open_store = opened
-    setup.initialise = start
-    if factor != 1:
-        minibert.pretrain.build_optimizers = slower

@@ -98,7 +98,7 @@ class Work:
             return self.named[short_hash(key)]
 
     def run(self, out: Path, command: Sequence[str | Path]) -> dict[str, Any] | None:
-        """Run a command that fills `out` and ends with out/metrics.json, unless it has. Returns that; None if failed."""
+        """Run a command that ends with out/metrics.json, unless it is there. Returns its content; None if it failed."""
         with self.making[out.name.rpartition("-")[2]]:
             return self._run(out, command)
 

@@ -31,7 +31,7 @@ REDUCED = {
 
 
 def test_the_named_recipes_are_there():
-    sized = [name + suffix for name in ("quick", *PUBLISHED) for suffix in ("", "-zh")]
+    sized = [name + suffix for name in ("quick", "classic", *PUBLISHED) for suffix in ("", "-zh")]
     assert set(sized) | {"base-paper", "continue", "cpu-budget", "gpu-day"} <= set(NAMES)
 
 

@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 import threading
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from minibert.config import PretrainConfig, load_recipe, resolve
 
