@@ -371,6 +371,28 @@ def test_from_goes_on_with_weights_and_tokenizer(corpus, tmp_path, capsys):
     assert "start fresh" not in capsys.readouterr().err
 
 
+def test_words_begin_by_cooccurrence_and_only_in_a_new_model(corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MINIBERT_CACHE", str(tmp_path / "cache"))
+    still = {"word_init": "cooccurrence", "steps": 1, "lr": 1e-12}
+    pretrain([corpus], tmp_path / "a", config(**still), console=Console())
+    assert "word vectors: begin by which words stand near each other (" in capsys.readouterr().err
+    pretrain([corpus], tmp_path / "b", config(**still), console=Console())
+    assert "near each other (made before)" in capsys.readouterr().err
+    words = weights(tmp_path / "a")["bert.embeddings.word_embeddings.weight"]
+    assert torch.equal(words, weights(tmp_path / "b")["bert.embeddings.word_embeddings.weight"])
+    lengths = words.norm(dim=1)
+    seen = (lengths - 0.02 * 32**0.5).abs() < 1e-4  # of one length; drawn ones are not
+    pretrain([corpus], tmp_path / "random", config(**{**still, "word_init": "random"}), console=Console(silent=True))
+    drawn = weights(tmp_path / "random")["bert.embeddings.word_embeddings.weight"]
+    assert seen.sum() > 10
+    torch.testing.assert_close(words[~seen], drawn[~seen])  # letters that the text never has alone
+    assert load_settings(tmp_path / "a")["settings"]["word_init"] == "cooccurrence"
+    pretrain([corpus], tmp_path / "c", config(**still), start_from=tmp_path / "a", console=Console())
+    assert "word vectors" not in capsys.readouterr().err
+    assert torch.equal(words, weights(tmp_path / "c")["bert.embeddings.word_embeddings.weight"])
+    assert load_settings(tmp_path / "c")["settings"]["word_init"] == "random"
+
+
 def test_from_an_encoder_names_the_heads_that_start_fresh(corpus, tmp_path, capsys):
     from transformers import BertModel
 
