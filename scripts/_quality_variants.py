@@ -1,6 +1,6 @@
 """Experiments that quality.py can switch on in a run: what docs/research.md has tried and minibert does not have.
 
-Each function takes its value from scripts/quality.toml and changes minibert in this process alone.
+Each function takes its value from scripts/_quality.toml and changes minibert in this process alone.
 """
 
 from __future__ import annotations

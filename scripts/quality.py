@@ -4,7 +4,7 @@
     scripts/quality --arms classic quick --minutes 5 15 30 [--members ner-2000 bbc-500] [--json FILE] [--plot FILE.svg]
     scripts/quality --pairs nsp pooling                       the controlled pairs of that name, with their own budget
 
-Arms, pairs and the panel stand in scripts/quality.toml. A budget is minutes of two cores, counted as processor time of
+Arms, pairs and the panel stand in scripts/_quality.toml. A budget is minutes of two cores, counted as processor time of
 the training alone, so that it is the same whatever else the machine does (--jobs 2 trains two models on a core each,
 twice as long); or --tokens. Fine-tuning: for each member of the panel dev chooses the rate with the first seed, then
 all seeds train with it. Data: scripts/real_data.py en zh models; what is not there is left out by name.
@@ -306,7 +306,7 @@ def baselines(member: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str,
 
 def main() -> None:
     """Parse, run what is missing, print the table."""
-    declared = tomllib.loads((SCRIPTS / "quality.toml").read_text("utf-8"))
+    declared = tomllib.loads((SCRIPTS / "_quality.toml").read_text("utf-8"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arms", nargs="+", default=[], metavar="NAME", choices=list(declared["arms"]))
     parser.add_argument("--pairs", nargs="+", default=[], metavar="NAME", choices=list(declared.get("pairs", {})))

@@ -8,12 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-import tomllib
 
-from minibert.config import PretrainConfig, load_recipe, resolve
+from minibert.config import PretrainConfig, load_recipe, resolve, tomllib
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-DECLARED = tomllib.loads((SCRIPTS / "quality.toml").read_text("utf-8"))
+DECLARED = tomllib.loads((SCRIPTS / "_quality.toml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
