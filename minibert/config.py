@@ -117,8 +117,8 @@ class PretrainConfig:
             "muon_decay": 0,
         }  # fmt: skip
         at_most = {"seed": 2**63 - 1, "steps": 10**15, "vocab_size": 10**7, "warmup": 10**15, "weight_decay": 10**6}
-        at_most["muon_decay"] = 10**6
         at_most |= {
+            "muon_decay": 10**6,
             "layers": 10**4, "hidden_size": 10**6, "ffn_size": 10**7, "max_positions": 10**8, "batch_size": 10**8,
             "micro_batch_size": 10**8, "workers": 10**4,
         }  # fmt: skip

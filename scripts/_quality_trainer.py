@@ -1,6 +1,6 @@
 """transformers' Trainer as a user of its examples has it, pre-training for a time of computing. The peer of quality.py.
 
-    _quality_trainer.py OUT SHAPE CORE_MINUTES SEED CORPUS...
+    _quality_trainer.py OUT SHAPE CORE_MINUTES TOKENS SEED CORPUS...      TOKENS count where they are not 0
 
 SHAPE is a checkpoint whose sizes and tokenizer are taken, never its weights. The rest is transformers' own: masked
 words alone (15 %) on blocks of 128 tokens without regard for documents, TrainingArguments' defaults (AdamW 5e-5, linear
@@ -35,7 +35,7 @@ from minibert.tokenization.tokenizer import BertTokenizer
 from minibert.training.data import PretrainingData
 from minibert.training.pretraining import log_unigram, measure
 
-LENGTH = 128
+BATCH, LENGTH = 8, 128  # the first is TrainingArguments' default
 TRIED = 20  # steps that say how long one takes
 
 
@@ -75,8 +75,9 @@ def train(
 def main() -> None:
     """Read, try how long a step takes, train, measure, write."""
     quiet()
-    out, shape, minutes, seed = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-    files = [Path(name) for name in sys.argv[5:]]
+    out, shape = Path(sys.argv[1]), Path(sys.argv[2])
+    minutes, tokens, seed = float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+    files = [Path(name) for name in sys.argv[6:]]
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = BertTokenizer.from_pretrained(shape)
     store, _ = open_store(files, tokenizer, cache_folder(None) / "stores", corpus=fingerprint(files))
@@ -88,7 +89,9 @@ def main() -> None:
     rows = datasets.Dataset.from_dict({"input_ids": [[cls, *block, sep] for block in blocks]})
 
     planned = out / "steps.json"
-    if not planned.is_file():
+    if tokens:
+        write_json(planned, max(1, round(tokens / (BATCH * LENGTH))))
+    elif not planned.is_file():
         train(out / "trial", shape, rows, TRIED, seed, save=False)  # warms up
         _, seconds = train(out / "trial", shape, rows, TRIED, seed, save=False)
         write_json(planned, max(1, round(60 * minutes * TRIED / seconds)))
@@ -105,8 +108,8 @@ def main() -> None:
         accelerator, model, data.held_out_batches(accelerator), log_unigram(counts), tokenizer.mask_token_id
     )
     found = {name: value for name, value in found.items() if not name.startswith("nsp")}  # it has no such head
-    tokens = steps * trainer.args.per_device_train_batch_size * LENGTH
-    write_json(out / "metrics.json", {"steps": steps, "tokens": tokens, "seconds": seconds, **found})
+    assert trainer.args.per_device_train_batch_size == BATCH
+    write_json(out / "metrics.json", {"steps": steps, "tokens": steps * BATCH * LENGTH, "seconds": seconds, **found})
 
 
 if __name__ == "__main__":

@@ -10,22 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from minibert.model.heads import BertForSequenceClassification, SequenceClassifierOutput
+from minibert.model.heads import BertForPreTraining, BertForSequenceClassification, SequenceClassifierOutput
 
 
-def mean_pooling(share: float) -> None:
-    """Classification from the mean of all tokens' vectors (share 1) in place of that of [CLS]; between: a mixture."""
+def mean_pooling(_: bool) -> None:
+    """Classification from the mean of all tokens' vectors in place of that of [CLS], through the same pooler."""
 
     def forward(
         self: Any, input_ids: Tensor, attention_mask: Any = None, token_type_ids: Any = None, *, labels: Any = None,
         output_attentions: bool = False, output_hidden_states: bool = False,
     ) -> SequenceClassifierOutput:  # fmt: skip
         states, _, _ = self.rows(input_ids, attention_mask, token_type_ids, None, False, False)
-        states = states.view(*input_ids.shape, -1)
         kept = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        mean = (states * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
-        mixed = share * mean + (1 - share) * states[:, 0]
-        logits = self.classifier(self.dropout(self.bert.pooler(mixed)))
+        mean = (states.view(*input_ids.shape, -1) * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+        logits = self.classifier(self.dropout(self.bert.pooler(mean)))
         return SequenceClassifierOutput(None if labels is None else self.loss(logits.float(), labels), logits)
 
     BertForSequenceClassification.forward = forward  # type: ignore[method-assign]
@@ -89,13 +87,8 @@ def finetune_muon(lr: float) -> None:
 # ---- pre-training
 
 
-def words_from_cls(weight: float, *, whole: bool = False) -> None:
-    """The pooled vector of [CLS] predicts the text's hidden words, wherever they stand, through the tied embeddings."""
-    from minibert.corpus.batches import Batch
-    from minibert.model.cross_entropy import summed_cross_entropy
-    from minibert.model.heads import BertForPreTraining
-    from minibert.training import pretraining
-
+def keep_pooled() -> None:
+    """The pre-training model gives the pooled vectors out too, as `pooled` (B,D)."""
     plain = BertForPreTraining.forward
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
@@ -103,27 +96,35 @@ def words_from_cls(weight: float, *, whole: bool = False) -> None:
         handle = self.bert.pooler.register_forward_hook(lambda module, inputs, pooled: kept.append(pooled))
         out = plain(self, *args, **named)
         handle.remove()
-        if self.training:
-            out.words = self.cls.predictions.decoder(kept[0]).float().log_softmax(-1)  # (B,V)
+        out.pooled = kept[0]
         return out
 
-    def loss_sums(model: nn.Module, batch: Batch) -> Tensor:
+    BertForPreTraining.forward = forward  # type: ignore[method-assign]
+
+
+def words_from_cls(weight: float, *, whole: bool = False) -> None:
+    """The pooled vector of [CLS] predicts the text's hidden words, wherever they stand, through the tied embeddings."""
+    from minibert.corpus.batches import Batch
+    from minibert.model.cross_entropy import summed_cross_entropy
+    from minibert.training import pretraining
+
+    keep_pooled()
+
+    def loss_sums(model: Any, batch: Batch) -> Tensor:
         out = pretraining.forward(model, batch)
         mlm = summed_cross_entropy(out.prediction_logits, batch["labels"])
         nsp = summed_cross_entropy(out.seq_relationship_logits, batch["next_sentence_label"])
-        if not hasattr(out, "words"):
-            return torch.stack((mlm, nsp))
+        told = model.cls.predictions.decoder(out.pooled.float()).log_softmax(-1)  # (B,V)
         ids, labels, places = batch["input_ids"], batch["labels"], batch["masked_positions"]
         hidden = labels >= 0
         rows, gold = (places // ids.shape[1])[hidden], labels[hidden]
-        words = -out.words[rows, gold].sum()
+        words = -told[rows, gold].sum()
         if whole:
             full = ids.flatten().index_put((places[hidden],), gold).view_as(ids)
             shown = (full > 4) if batch["attention_mask"] is None else (full > 4) & (batch["attention_mask"] > 0)
-            words = -(out.words.gather(1, full) * shown).sum() / shown.sum() * hidden.sum()
+            words = -(told.gather(1, full) * shown).sum() / shown.sum() * hidden.sum()
         return torch.stack((mlm + weight * words, nsp))
 
-    BertForPreTraining.forward = forward  # type: ignore[method-assign]
     pretraining.loss_sums = loss_sums
 
 
@@ -134,6 +135,17 @@ def all_words_from_cls(weight: float) -> None:
 
 def sentence_order(_: bool) -> None:
     """Pairs are neighbours always, the other way round half of the time (ALBERT), in place of next sentences."""
+
+    def cut(ends: list[int], start: int, stop: int, random: Any) -> int:
+        inside = min(ends[int(random() * len(ends))], stop - 1) if ends else start + int(random() * (stop - start))
+        return max(start + 1, inside)
+
+    plan_neighbours(cut, swapped=0.5)
+
+
+def plan_neighbours(cut: Any, *, swapped: float) -> None:
+    """All pairs are what a chunk of neighbouring sentences is cut into: cut(sentence ends inside, start, stop, random)
+    says where. swapped: share of them that stand the other way round, which is_random then says."""
     from bisect import bisect_left
 
     from minibert.corpus import pairs
@@ -147,17 +159,13 @@ def sentence_order(_: bool) -> None:
             target = 2 + int(random() * (room - 1)) if random() < short_share else room
             chunk_end = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
             start, stop = starts[sentence], min(starts[chunk_end], starts[sentence] + room)
-            if chunk_end - sentence > 1:
-                middle = min(starts[sentence + 1 + int(random() * (chunk_end - sentence - 1))], stop - 1)
-            else:
-                middle = start + max(1, int(random() * (stop - start)))
+            middle = cut(list(starts[sentence + 1 : chunk_end]), start, stop, random)
             sentence = chunk_end
-            if stop - middle < 1:
-                continue
-            first, second, swapped = (start, middle - start), (middle, stop - middle), random() < 0.5
-            a, b = (second, first) if swapped else (first, second)
-            rows.extend((document, ordinal, *a, *b, int(swapped)))
-            ordinal += 1
+            if start < middle < stop:
+                parts = [(start, middle - start), (middle, stop - middle)]
+                turned = random() < swapped
+                rows.extend((document, ordinal, *parts[turned], *parts[not turned], int(turned)))
+                ordinal += 1
 
     pairs._plan_pairs = plan
 
@@ -168,13 +176,12 @@ def next_of_batch(temperature: float) -> None:
     import numpy as np
     import torch.nn.functional as F
 
-    from minibert.corpus import pairs
     from minibert.corpus.batches import A_LENGTH, A_START, B_LENGTH, B_START, IS_RANDOM, ORDINAL, Batch, Collator
     from minibert.model.cross_entropy import summed_cross_entropy
-    from minibert.model.heads import BertForPreTraining
     from minibert.training import pretraining
 
-    pairs._plan_pairs = halves
+    plan_neighbours(near_the_middle, swapped=0.0)
+    keep_pooled()
     plain = Collator.__getitem__
 
     def collate(self: Any, rows: Any) -> Any:
@@ -186,16 +193,6 @@ def next_of_batch(temperature: float) -> None:
         batch = plain(self, np.concatenate([first, second]))
         batch["counts"][1] = len(rows)
         return batch
-
-    forward = BertForPreTraining.forward
-
-    def with_pooled(self: Any, *args: Any, **named: Any) -> Any:
-        kept: list[Tensor] = []
-        handle = self.bert.pooler.register_forward_hook(lambda module, inputs, pooled: kept.append(pooled))
-        out = forward(self, *args, **named)
-        handle.remove()
-        out.pooled = kept[0]
-        return out
 
     def loss_sums(model: nn.Module, batch: Batch) -> Tensor:
         out = pretraining.forward(model, batch)
@@ -209,35 +206,14 @@ def next_of_batch(temperature: float) -> None:
         return torch.stack((mlm, both / 2))
 
     Collator.__getitem__ = collate  # type: ignore[method-assign]
-    BertForPreTraining.forward = with_pooled  # type: ignore[method-assign]
     pretraining.loss_sums = loss_sums
 
 
-def halves(
-    rows: Any, doc_first: Any, starts: Any, ids: Any, place: int, room: int, short_share: float, rng: Any
-) -> None:  # fmt: skip
-    """Pairs of neighbours of about the same length: cut at the sentence's end nearest the middle, or in the middle."""
-    from bisect import bisect_left
-
-    random, document = rng.random, ids[place]
-    sentence, end, ordinal = doc_first[document], doc_first[document + 1], 0
-    while sentence < end:
-        target = 2 + int(random() * (room - 1)) if random() < short_share else room
-        chunk_end = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
-        start, stop = starts[sentence], min(starts[chunk_end], starts[sentence] + room)
-        middle = (start + stop) // 2
-        near = bisect_left(starts, middle, sentence, chunk_end + 1)
-        best = min(
-            (starts[s] for s in (near - 1, near) if sentence < s < chunk_end),
-            default=middle,
-            key=lambda s: abs(s - middle),
-        )
-        if abs(best - middle) <= (stop - start) // 6:
-            middle = best
-        sentence = chunk_end
-        if middle > start and stop > middle:
-            rows.extend((document, ordinal, start, middle - start, middle, stop - middle, 0))
-            ordinal += 1
+def near_the_middle(ends: list[int], start: int, stop: int, random: Any) -> int:
+    """The end of a sentence that is nearest the middle, or the middle where none is near."""
+    middle = (start + stop) // 2
+    best = min(ends, default=middle, key=lambda place: abs(place - middle))
+    return best if abs(best - middle) <= (stop - start) // 6 else middle
 
 
 class Share:

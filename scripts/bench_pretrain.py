@@ -173,7 +173,7 @@ class SameBatches(Minibert):
         self.parameters = sum(p.numel() for p in model.parameters())
         optimizers = build_optimizers(
             model, name="adamw", lr=config.lr, muon_lr=0.0, weight_decay=config.weight_decay,
-            adam_beta2=config.adam_beta2, muon_decay=config.muon_decay,
+            adam_beta2=config.adam_beta2,
         )  # fmt: skip
         self.training = train_steps(
             accelerator, accelerator.prepare(model), optimizers,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a small budget of pre-training is worth: pre-train, fine-tune on a fixed panel, one table of test scores.
 
-    scripts/quality --arms classic quick --minutes 5 15 30 [--members ner-2000 bbc-500] [--json FILE] [--plot FILE.svg]
-    scripts/quality --pairs nsp pooling                       the controlled pairs of that name, with their own budget
+    scripts/quality --arms classic base --minutes 5 15 30 [--members ner-2000 bbc-500] [--json FILE] [--plot FILE.svg]
+    scripts/quality --pairs cls pooling                       the controlled pairs of that name, with their own budget
 
 Arms, pairs and the panel stand in scripts/_quality.toml. A budget is minutes of two cores, counted as processor time of
 the training alone, so that it is the same whatever else the machine does (--jobs 2 trains two models on a core each,
@@ -10,7 +10,7 @@ twice as long); or --tokens. Fine-tuning: for each member of the panel dev choos
 all seeds train with it. Data: scripts/real_data.py en zh models; what is not there is left out by name.
 
 Every run has a folder of its own in --work, named after all its settings: one that is there is not made again, one that
-was stopped goes on. The rows --plot draws are score against minutes.
+was stopped goes on. --plot draws score against minutes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from _quality_data import corpus_files, panel_files
 
 from minibert.atomic import write_json
 from minibert.config import PretrainConfig, load_recipe, resolve, tomllib
+from minibert.console import Console
 from minibert.corpus.read import fingerprint
 from minibert.errors import UserError
 from minibert.pretrain import pretrain
@@ -43,6 +44,7 @@ from minibert.tasks.cls_rows import ClsConfig
 SCRIPTS = Path(__file__).resolve().parent
 CORES = 2  # that a minute of the budget stands for
 LANGUAGES = ("zh", "en")
+BASELINES = ("majority", "naive Bayes")
 RECIPE = {"en": "mini", "zh": "mini-zh"}  # of an arm that names none
 
 
@@ -71,7 +73,8 @@ class Budget:
     tokens: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.minutes:g} min" if self.minutes else f"{self.tokens / 1e6:g} M tokens"
+        tokens = f"{self.tokens / 1e6:g} M tokens" if self.tokens else ""
+        return f"{self.minutes:g} min" if self.minutes else tokens
 
 
 @dataclass
@@ -86,16 +89,18 @@ class Work:
 
     def __post_init__(self) -> None:
         self.slots = threading.Semaphore(self.jobs)
-        self.naming = threading.Lock()
+        self.naming, self.planning = threading.Lock(), threading.Lock()
         self.named: dict[str, Path] = {}
         self.making: dict[str, threading.Lock] = defaultdict(threading.Lock)  # two arms may want the same run
 
     def folder(self, kind: str, name: str, key: Any) -> Path:
         """Of a run: the one with the same settings, whatever arm has made it, else one of this name."""
+        number = short_hash(key)
         with self.naming:
-            found = self.named.get(short_hash(key)) or next((self.place / kind).glob(f"*-{short_hash(key)}/"), None)
-            self.named[short_hash(key)] = found or self.place / kind / f"{name}-{short_hash(key)}"
-            return self.named[short_hash(key)]
+            if number not in self.named:
+                there = next((self.place / kind).glob(f"*-{number}/"), None)
+                self.named[number] = there or self.place / kind / f"{name}-{number}"
+            return self.named[number]
 
     def run(self, out: Path, command: Sequence[str | Path]) -> dict[str, Any] | None:
         """Run a command that ends with out/metrics.json, unless it is there. Returns its content; None if it failed."""
@@ -154,14 +159,16 @@ def encoder(
         made = encoder(work, "scratch", {"kind": "scratch"}, language, corpus, budget, seed)
         if made is None:
             return None
-        key = {"kind": kind, "text": text, "minutes": budget.minutes, "seed": seed}
+        key = {"kind": kind, "text": text, "minutes": budget.minutes, "tokens": budget.tokens, "seed": seed}
         out = work.folder("pretrain", f"{name}-{language}", key)
-        found = work.run(out, [SCRIPTS / "_quality_trainer.py", out, made[0], CORES * budget.minutes, seed, *corpus])
+        length_of_it = [CORES * budget.minutes, budget.tokens]
+        found = work.run(out, [SCRIPTS / "_quality_trainer.py", out, made[0], *length_of_it, seed, *corpus])
         return None if found is None else (out, found)
-    settings = {**arm.get("set", {}), **arm.get(language, {}), "seed": seed}
-    recipe = load_recipe(arm.get("recipe", RECIPE)[language], "pretrain")
-    if kind in ("scratch", "untrained"):  # its shape and vocabulary alone are used
-        length: dict[str, Any] = {"steps": 1}
+    settings = {**arm.get("set", {}), "seed": seed}
+    named = arm.get("recipe", RECIPE)[language]
+    recipe = load_recipe(named, "pretrain")
+    if kind in ("scratch", "untrained"):  # of scratch, shape and vocabulary alone are used
+        length: dict[str, Any] = {"steps": 1, "lr": 1e-12, "muon_lr": 1e-12}
     elif budget.minutes:
         length = {"minutes": CORES * budget.minutes}
     else:
@@ -170,18 +177,8 @@ def encoder(
     variants = arm.get("variants", {})
     key = {"kind": kind, "text": text, "settings": said_of(whole), "variants": variants}
     out = work.folder("pretrain", f"{name}-{language}", key)
-    found = work.run(
-        out,
-        minibert(
-            out,
-            variants,
-            "pretrain",
-            *corpus,
-            "--recipe",
-            arm.get("recipe", RECIPE)[language],
-            *as_flags({**settings, **length}),
-        ),
-    )
+    flags = as_flags({**settings, **length})
+    found = work.run(out, minibert(out, variants, "pretrain", *corpus, "--recipe", named, *flags))
     return None if found is None else (out, found)
 
 
@@ -195,9 +192,11 @@ def steps_of(
     """Optimizer steps that see about so many tokens, by the mean length of an example."""
     config = resolve(PretrainConfig, recipe, ("quality", {**settings, "steps": 1}))
     place = work.place / "dry" / short_hash([vars(config), fingerprint(list(corpus))])
-    if not place.is_file():
-        facts = pretrain(corpus, place, config, dry_run=True, cache=work.place / "cache")
-        write_json(place, facts["mean_example_length"])
+    with work.planning:  # accelerate has one state for all threads
+        if not place.is_file():
+            silent = Console(silent=True)
+            facts = pretrain(corpus, place, config, dry_run=True, cache=work.place / "cache", console=silent)
+            write_json(place, facts["mean_example_length"])
     length: float = json.loads(place.read_text("utf-8"))
     return max(1, round(tokens / (length * config.batch_size)))
 
@@ -210,7 +209,7 @@ def finetuned(
     seed: int,
 ) -> dict[str, Any] | None:  # fmt: skip
     """One fine-tuning: its metrics.json."""
-    settings = {**member["settings"], **arm.get("finetune", {}), "lr": rate, "seed": seed}
+    settings = {**member["settings"], "lr": rate, "seed": seed}
     if arm.get("kind") == "scratch":
         settings["scratch"] = True
     variants = arm.get("finetune_variants", {})
@@ -300,8 +299,8 @@ def baselines(member: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str,
 
     if member["task"] != "cls":
         return {}
-    found = guesses(files["train"], files["test"], resolve(ClsConfig))[1]
-    return {name.partition(" (")[0].partition(",")[0]: scores[member["metric"]] for name, scores in found.items()}
+    _, found = guesses(files["train"], files["test"], resolve(ClsConfig))
+    return {name: scores[member["metric"]] for name, scores in zip(BASELINES, found.values(), strict=True)}
 
 
 def main() -> None:

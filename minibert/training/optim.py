@@ -86,7 +86,9 @@ class Muon(torch.optim.Optimizer):
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
                 found = self.orthogonal(torch.stack(updates)).float().unbind()
                 steps = [spread_like(step, p) for step, p in zip(found, parameters, strict=True)]
-                if decay := group["lr"] * group["weight_decay"]:
+                if decay := group["lr"] * group.get(
+                    "weight_decay", 0.0
+                ):  # a run that was begun without goes on without
                     torch._foreach_mul_(parameters, 1 - decay)
                 torch._foreach_add_(parameters, steps, alpha=-group["lr"] * scale)
         return loss

@@ -28,9 +28,7 @@ def work(quality, tmp_path):
 def test_all_that_is_declared_exists(quality, load_script):
     variants = load_script("_quality_variants")
     for name, arm in DECLARED["arms"].items():
-        assert arm.keys() <= {"kind", "place", "recipe", "set", "variants", "finetune", "finetune_variants", "text"}, (
-            name
-        )
+        assert arm.keys() <= {"kind", "place", "recipe", "set", "variants", "finetune_variants", "text"}, name
         for recipe in arm.get("recipe", quality.RECIPE).values():
             resolve(PretrainConfig, load_recipe(recipe, "pretrain"), (name, arm.get("set", {})))
         for variant in [*arm.get("variants", {}), *arm.get("finetune_variants", {})]:
@@ -69,6 +67,23 @@ def test_what_is_there_is_not_made_again_and_what_fails_is_said(quality, work):
     assert work.run(out, ["-c", "raise SystemExit(3)"]) == {"x": 1}
     assert work.run(work.place / "pretrain" / "b-0", ["-c", "raise SystemExit(3)"]) is None
     assert ["exit code 3" in fault for fault in work.failed] == [True]
+
+
+def test_steps_see_about_as_many_tokens_as_asked_for_in_several_threads(quality, text, work):
+    small = {"steps": 1, "vocab_size": 60, "max_length": 32, "batch_size": 4, "micro_batch_size": 4}
+    found = []
+
+    def ask(tokens):
+        found.append((tokens, quality.steps_of(work, ("test", small), {}, [text], tokens)))
+
+    threads = [threading.Thread(target=ask, args=(tokens,)) for tokens in (2000, 4000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (length,) = (json.loads(place.read_text("utf-8")) for place in (work.place / "dry").iterdir())
+    assert 8 < length <= 32
+    assert sorted(found) == [(n, round(n / (length * 4))) for n in (2000, 4000)]
 
 
 def test_two_arms_with_one_encoder_make_it_once(work):
@@ -163,6 +178,7 @@ def text(tmp_path_factory):
 FORKS = """
 import json, os, runpy, sys
 import torch, minibert.cli, minibert.finetune.story, minibert.pretrain, minibert.tasks.cls
+import datasets, matplotlib.figure, scipy.sparse, sklearn.utils.extmath, torch._dynamo, torch.distributed.tensor
 torch.set_num_threads(1)
 sys.path.insert(0, os.path.dirname(sys.argv[1]))
 for arguments in json.loads(sys.argv[2]):

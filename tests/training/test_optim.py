@@ -131,6 +131,20 @@ def test_muon_steps_as_torchs_own(shape, decay):
         torch.testing.assert_close(p, q, rtol=0, atol=3 * 0.02 * max(1, shape[0] / shape[1]) ** 0.5 * 0.02)
 
 
+def test_a_run_that_was_begun_before_there_was_decay_goes_on_without():
+    torch.manual_seed(0)
+    old, new = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    saved = Muon([old], lr=0.1).state_dict()
+    for group in saved["param_groups"]:
+        del group["weight_decay"]
+    resumed, without = Muon([old], lr=0.1, weight_decay=5.0), Muon([new], lr=0.1)
+    resumed.load_state_dict(saved)
+    for parameter, optimizer in ((old, resumed), (new, without)):
+        parameter.grad = torch.arange(16.0).view(4, 4)
+        optimizer.step()
+    assert torch.equal(old, new)
+
+
 def test_muon_makes_singular_values_near_one():
     torch.manual_seed(1)
     values = torch.linalg.svdvals(Muon.orthogonal(torch.randn(2, 24, 12)).float())
